@@ -6,9 +6,8 @@ import ast
 import dis
 import functools
 import importlib
-import linecache
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from shtypes._compat import private
@@ -16,6 +15,7 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.caches import CACHE_SIZE, Bounded
 from shtypes.context.eqn_source import EqnSource
 from shtypes.context.frames import Owner, owner_of_file
+from shtypes.context.source_tree import Written, written_at
 
 T = TypeVar("T")
 #: The public modules of JAX's functions, by source folder.
@@ -82,34 +82,25 @@ class Frame(NamedTuple):
             path = path.rpartition(site)[2]
         return path.strip("/").replace("/", ".")
 
+    def written(self) -> Written | None:
+        """The current expression in the source; None if unavailable."""
+        start, end, column, stop = _positions(self.code, self.last)
+        return None if column is None or stop is None else written_at(self.code.co_filename, (start, end, column, stop))
+
     def expression(self) -> str:
         """The source of the current expression, on one line; empty if unavailable."""
-        start, end, column, stop = _positions(self.code, self.last)
-        if not start or column is None or stop is None:
-            return ""
-        lines = [linecache.getline(self.code.co_filename, line).encode() for line in range(start, end + 1)]
-        lines[-1] = lines[-1][:stop]
-        lines[0] = lines[0][column:]
-        text = b"".join(lines).decode(errors="replace")
-        node = parsed(text if start == end else f"({text}\n)")
-        if node is None or isinstance(node, ast.Tuple):  # an assignment target
-            return ""
-        return text if start == end else ast.unparse(node)
+        written = self.written()
+        return "" if written is None or isinstance(written.node, ast.Tuple) else written.text()  # else a target
 
     def operands(self) -> list[str]:
         """The source of the current expression's operands, without constants; empty if ambiguous."""
-        node = parsed(self.expression())
-        parts: list[ast.expr] = []
-        match node:
-            case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
-                parts = [left, right]
-            case ast.UnaryOp(operand=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
-                parts = [part]
-            case ast.Call(func=called, args=args, keywords=keywords):
-                values = [a for a in (*args, *(k.value for k in keywords)) if not self._is_setting(a)]
-                method = isinstance(called, ast.Attribute) and not self._is_of_module(called)
-                parts = values if not method else [called.value] if not values else []  # type: ignore[attr-defined]
-                parts = parts if len(parts) == 1 else []
+        written = self.written()
+        parts = [] if written is None else written.operands()
+        if written is not None and isinstance(node := written.node, ast.Call):
+            method = isinstance(node.func, ast.Attribute) and not self._is_of_module(node.func)
+            values = [part for part in parts[isinstance(node.func, ast.Attribute) :] if not self._is_setting(part)]
+            parts = values if not method else parts[:1] if not values else []
+            parts = parts if len(parts) == 1 else []
         return [ast.unparse(part) for part in parts if not _is_constant(part)]
 
     def _is_of_module(self, node: ast.expr) -> bool:
@@ -119,6 +110,15 @@ class Frame(NamedTuple):
 
     def _is_setting(self, node: ast.expr) -> bool:
         return _is_constant(node) or self._is_of_module(node)
+
+    def reads(self, text: str) -> bool:
+        """Whether an expression is a part of the current one."""
+        written = self.written()
+        return written is not None and written.reads(text)
+
+    def is_bound(self, name: str) -> bool:
+        """Whether an instruction binds a variable."""
+        return bool(self._stores(name))
 
     def is_bound_before(self, name: str) -> bool:
         """Whether an earlier instruction binds a variable."""
@@ -132,55 +132,6 @@ class Frame(NamedTuple):
         """The offsets of the instructions that bind a variable."""
         names = ((i.offset, i.argval) for i in dis.get_instructions(self.code) if "STORE_" in i.opname)
         return [offset for offset, bound in names if name in (bound if isinstance(bound, tuple) else (bound,))]
-
-    def item(self) -> str:
-        """The index or attribute that the source takes of the current expression, ``[0]``; empty without one."""
-        _, end, _, stop = _positions(self.code, self.last)
-        line = linecache.getline(self.code.co_filename, end).encode()
-        taken = _TAKEN.match(line[stop:].decode(errors="replace")) if stop is not None else None
-        return taken[0] if taken else ""
-
-    def bound_names(self) -> dict[str, str]:
-        """The names that the line binds to parts of the expression, by paths; ``[:]`` is that of a loop's variable."""
-        start, end, column, stop = _positions(self.code, self.last)
-        line, last = (linecache.getline(self.code.co_filename, n) for n in (start, end))
-        match = _BOUND.match(line)
-        if match is None or column is None or isinstance(parsed(line[match.end() :].strip()), ast.Tuple):
-            return {}
-        is_value = not line.encode()[:column].decode()[match.end() :].strip(" (")
-        rest = last.encode()[stop:].decode().lstrip(")")
-        is_whole = not re.sub(_TAKEN, "", rest, count=1).partition("#")[0].strip(": \n")
-        if not (is_value and is_whole) and column >= len(line[: match.end()].encode()):
-            return {}  # the expression is neither what is bound nor the target
-        if match["each"]:
-            return {"[:]": match["each"]}
-        target = parsed(match["names"].strip())
-        return {} if target is None else dict(_names_by_path(target))
-
-
-#: The start of a line that loops over or binds values.
-_BOUND: Final = re.compile(r"\s*(?:for\s+(?P<each>\w+)\s+in\b|(?P<names>[\w\s,()\[\]]+?)\s*=(?!=))")
-
-
-def _names_by_path(target: ast.expr, path: str = "") -> Iterator[tuple[str, str]]:
-    """The names in the target of an assignment."""
-    if isinstance(target, ast.Name):
-        yield path, target.id
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for i, part in enumerate(target.elts):
-            yield from _names_by_path(part, f"{path}[{i}]")
-
-
-#: What follows an expression of which the source takes an item, not a method.
-_TAKEN: Final = re.compile(r"\[\d+\]|\.(?!at\b)\w+(?![\w(])")
-
-
-def parsed(text: str) -> ast.expr | None:
-    """The expression that a text is; None if it is none."""
-    try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _is_constant(node: ast.expr) -> bool:

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey, keystr, tree_leaves_with_path
 
-from shtypes._compat.eqn_frames import Frame, parsed
+from shtypes._compat.eqn_frames import Frame
 from shtypes.context.eqn_source import eqn_source
 from shtypes.context.frames import Owner, frames, owner_of_frame
+from shtypes.context.source_tree import parsed
 from shtypes.errors import ShardingTypeError
 from shtypes.rules.price_fixes import called_names
 from shtypes.types import ShType

@@ -10,6 +10,7 @@ from shtypes._compat.debug_names import argument_names, name_in, result_path
 from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap, of_frames
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal
 from shtypes.context.frames import Owner
+from shtypes.context.source_tree import Place, name_at
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.at_specs import is_backward, outputs, results, scope_of
 from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of_var
@@ -25,30 +26,43 @@ class Name(NamedTuple):
     leading: int = 0  # the number of dims of size 1 that the operand has before those of the expression
     mapped: bool = False  # whether the expression is inside `jax.vmap`, where the operand has fewer dims
     times: int = 1  # the number of times that it runs
+    place_in: Place | None = None  # in the expression that uses it
     undifferentiated: bool = False  # whether it is in a function with a custom derivative
 
     def __bool__(self) -> bool:
         return bool((self.expression and self.times) or self.place)
 
 
-def name_of_source(step: Step, source: Source | None, t: ShType, steps: int = 8) -> Name:
-    """The name of a value, or of the only value of its type that it is computed from, in so many steps."""
+def name_of_operand(step: Step, source: Source | None, t: ShType, written: Name) -> Name:
+    """The name of an operand: where it is made, else as ``written`` where it is read, else of what it is made of."""
+    return _name_of_source(step, source, t, 1) or written or _name_of_source(step, source, t, 8)
+
+
+def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) -> Name:
+    """The name of a value, or of the only value of its type that it is computed from, in fewer steps."""
     if source is None or not steps:
         return Name()
+    inside = source.inside if source.inside is not None and _is_of_branch(source.inside.body) else None
+    if name := _name_of_source(step, inside, t, steps):  # other branches take the value, too
+        return name
     own = is_undifferentiated(source.body)
     if source.step is None:
         name = _of_argument(step, source)
-        return name._replace(undifferentiated=own) if name else name_of_source(step, source.inside, t, steps)
+        return name._replace(undifferentiated=own) if name else _name_of_source(step, source.inside, t, steps)
     maker, var = source.step, source.var
     found = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
     if found is not None:
         return found._replace(undifferentiated=own)
     sources = _sources_of_type(maker, t)
-    before = name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
+    before = _name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
     here, there = ("" if frame is None else frame.place for frame in (_user_frame(of.frames()) for of in (step, maker)))
     if before.expression:
         before = before._replace(line="" if (line := before.line or there) == here else line)
-    return before or name_of_source(step, source.inside, t, steps)
+    return before or _name_of_source(step, source.inside, t, steps)
+
+
+def _is_of_branch(body: Body) -> bool:
+    return body.outer is not None and body.outer.eqn.primitive.name == "cond"
 
 
 def _sources_of_type(maker: Step, t: ShType) -> list[Source]:
@@ -75,27 +89,43 @@ def _of_argument(step: Step, source: Source) -> Name:
     if outer is not None:
         of_user = of_user[: len(of_user) - sum(f.kind is Owner.USERS for f in outer.frames())]
         text = name_in(source.body.jaxpr, text, of_user[-1]) if of_user else ""
-    name = re.split(r"\W", text, maxsplit=1)[0]
-    if not of_user or name not in of_user[-1].code.co_varnames:
+    root = _root(text)
+    begin = of_user[-1] if of_user else None
+    if begin is None or root not in begin.code.co_varnames:
         return Name(text)
-    program = of_user[-1].code
-    mapped = outer is not None and is_in_vmap(frames, of_user[-1])
-    means = (f for i, f in enumerate(of_user) if _means(of_user[i:], name, program))
-    says = next((f for f in means if re.search(rf"\b{name}\b", f.expression())), None)
-    times = 1 if outer is None else _times_in(step, source.body)
-    if says is None:  # where the function begins
-        line = f"{of_user[-1].place.rpartition(':')[0]}:{program.co_firstlineno}"
-        return Name(text, line, mapped=mapped, times=times)
-    return Name(text, "" if says.place == of_user[0].place else says.place, mapped=mapped, times=times)
+    name = Name(text, mapped=outer is not None and is_in_vmap(frames, begin))
+    written = begin.written()
+    for part in [text] if written is None or begin.is_bound(root) else written.names_of(text):
+        if (bound := _root(part)) != root and not begin.is_bound_once(bound):
+            continue
+        of_name = (f for i, f in enumerate(of_user) if _means(of_user[i:], bound, begin.code, is_part=bound != root))
+        says = next((f for f in of_name if f.reads(part)), None)
+        if says is not None:
+            return _read_at(name, part, says, of_user[0], 1 if outer is None else _times_in(step, source.body, says))
+    line = f"{begin.place.rpartition(':')[0]}:{begin.code.co_firstlineno}"  # where the function begins
+    return name._replace(line=line, times=1 if outer is None else times_of_body(source.body))
 
 
-def _means(frames: Sequence[Frame], name: str, program: Any) -> bool:
-    """Whether a name is that of the program's argument where the first frame is."""
+def _read_at(name: Name, text: str, frame: Frame, here: Frame | None, times: int) -> Name:
+    """A name for the expression ``text`` in that of a frame, for an error in the frame ``here``."""
+    written = frame.written()
+    place_in = None if written is None else written.place_of(text)
+    line = "" if here is not None and frame.place == here.place else frame.place
+    return name._replace(expression=text, line=line, times=times, place_in=place_in)
+
+
+def _root(text: str) -> str:
+    """The variable that an expression begins with."""
+    return re.split(r"\W", text, maxsplit=1)[0]
+
+
+def _means(frames: Sequence[Frame], name: str, program: Any, *, is_part: bool) -> bool:
+    """Whether a name is that of the program's argument, or of a part of it, where the first frame is."""
     frame, *outer = frames
     if name in frame.code.co_freevars:
         owner = next((f.code for f in outer if name in f.code.co_cellvars), None)
         return owner is program
-    return frame.code is program and not frame.is_bound_before(name)
+    return frame.code is program and frame.is_bound_before(name) == is_part
 
 
 def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
@@ -105,22 +135,22 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
     name, use = Name(mapped=is_in_vmap(maker_frames, gave)), "" if used is None else used.expression()
-    text, (values, repeats), bound, item = gave.expression(), _values(maker, var, gave), gave.bound_names(), gave.item()
+    text, source, (values, repeats) = gave.expression(), gave.written(), _values(maker, var, gave)
+    bound, item = ({}, "") if source is None else (source.bound_names(), source.item())
     path = result_path(maker.eqn, maker.eqn.outvars.index(var), maker_frames)
     is_item = len(bound) > 1 and use  # of what the call returns; without an expression the line itself unpacks
     written = Name()
     if text and not is_item and path in (None, "", item) and (values == [var] or (repeats and var in values)):
         text += item if use != text + item else ""
-        same_line = used is not None and used.place == gave.place
-        written = name._replace(expression=text, line="" if same_line else gave.place, times=times_of(maker))
+        written = _read_at(name, text, gave, used, times_of(maker))
         if values != [var] or not _is_read_before(step, maker, var):
             return written
-    text = _bound_name(bound, "" if written else path, var, maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values)
+    variables = maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
+    text = _bound_name(bound, item if written and item in bound else "" if written else path, var, variables)
     reads = _reads(text, frames, gave) if text else None
     if reads is None:
         return written or None
-    line = "" if reads == _user_frame(frames) else reads.place
-    return name._replace(expression=text, line=line, times=_times_in(step, maker.body))
+    return _read_at(name, text, reads, used, _times_in(step, maker.body, reads))
 
 
 def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
@@ -136,18 +166,17 @@ def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
 
 def _reads(text: str, frames: Sequence[Frame], gave: Frame) -> Frame | None:
     """The innermost frame whose expression reads a variable that one line binds."""
-    root = re.split(r"\W", text, maxsplit=1)[0]
+    root = _root(text)
     if not gave.is_bound_once(root):
         return None
     of_user = (f for f in frames if f.kind is Owner.USERS and (f.code is gave.code or root in f.code.co_freevars))
-    return next((f for f in of_user if re.search(rf"\b{re.escape(text)}(?!\w)", f.expression())), None)
+    return next((f for f in of_user if f.reads(text)), None)
 
 
 def _bound_name(bound: dict[str, str], path: str | None, var: Any, variables: Sequence[Any]) -> str:
     """The name that a line binds to the part at a path of what it calls, or if that is unknown by the parts' order."""
     if path is not None:
-        outer = max((p for p in bound if path.startswith(p)), key=len, default=None)
-        return "" if outer is None else bound[outer] + path[len(outer) :]
+        return name_at(bound, path)
     names = [*bound.values()]
     if list(bound) == ["[:]"]:
         return names[0]
@@ -185,33 +214,45 @@ def _user_frame(frames: Sequence[Frame]) -> Frame | None:
     return next((f for f in frames if f.kind is Owner.USERS), None)
 
 
-def times_of(step: Step) -> int:
-    """The number of times that an equation's expression runs: in loops of Python and of the program, and in functions.
+def times_of(step: Step, frame: Frame | None = None) -> int:
+    """The number of times that an expression runs: in loops of Python and of the program, and in functions.
 
-    0 if its operands have other shapes at other times, for which a fix there cannot name a type.
+    It is the user's innermost one for an equation, or that of another of its frames. 0 if the equation's operands have
+    other shapes at other times, for which a fix there cannot name a type.
     """
-    eqn, outer, jaxpr = step.eqn, step.body.outer, step.body.jaxpr
-    within, backward, shapes = _within(eqn), is_backward(eqn), [v.aval for v in eqn.invars]
-    copies = [e for e in jaxpr.eqns if e.primitive is eqn.primitive and _within(e) == within]
+    eqn, jaxpr = step.eqn, step.body.jaxpr
+    within, backward, shapes = _within(eqn, frame), is_backward(eqn), [v.aval for v in eqn.invars]
+    copies = [e for e in jaxpr.eqns if e.primitive is eqn.primitive and _within(e, frame) == within]
     copies = [e for e in copies if is_backward(e) == backward]
     times = len(copies) if all([v.aval for v in e.invars] == shapes for e in copies) else 0
-    if outer is None:
-        return times
-    return times * times_of(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
+    return times * times_of_body(step.body)
 
 
-def _times_in(step: Step, body: Body) -> int:
-    """The number of times that a value of a body is resharded for an equation in it: once for loops inside the body."""
+def times_of_body(body: Body) -> int:
+    """The number of times that a body of the program runs."""
+    outer = body.outer
+    return (
+        1 if outer is None else times_of(outer) * max((trips or 1 for _, trips in inner_jaxprs(outer.eqn)), default=1)
+    )
+
+
+def _times_in(step: Step, body: Body, frame: Frame) -> int:
+    """The number of times that a value of a body is resharded in a frame: once for loops inside the body."""
     while step.body is not body and step.body.outer is not None:
         step = step.body.outer
-    return times_of(step)
+    return times_of(step, frame)
+
+
+def _within(eqn: Any, frame: Frame | None) -> Sequence[Frame]:
+    """The frames of an equation inside an expression and this one: the user's innermost, or that of a frame of its."""
+    frames, count = _innermost(eqn)
+    return frames[: frames.index(frame) + 1] if frame in frames else frames[:count]
 
 
 @of_frames
-def _within(frames: list[Frame]) -> list[Frame]:
-    """The frames of an equation inside the user's innermost expression, and this one."""
-    count = next((i + 1 for i, f in enumerate(frames) if f.kind is Owner.USERS), len(frames))
-    return frames[:count]
+def _innermost(frames: list[Frame]) -> tuple[list[Frame], int]:
+    """The frames of an equation, and the number of those up to the user's innermost expression."""
+    return frames, next((i + 1 for i, f in enumerate(frames) if f.kind is Owner.USERS), len(frames))
 
 
 def _values(maker: Step, var: Any, frame: Frame) -> tuple[list[Any], bool]:

@@ -11,6 +11,7 @@ import jax
 from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
+from shtypes.context.source_tree import filled
 from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
 from shtypes.core.elementwise_fns import STOP_GRADIENT
@@ -22,7 +23,7 @@ from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
 from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of, source_of_var
-from shtypes.evaluation.operand_names import Name, argument_name, name_of_source, times_of
+from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, times_of
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
@@ -82,7 +83,7 @@ def _edit_fixes(
         id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env
     }
     operand_names = {
-        name: name_of_source(step, source_of(step.body, x), x.type) or expression_names.get(id(x), Name())
+        name: name_of_operand(step, source_of(step.body, x), x.type, expression_names.get(id(x), Name()))
         for name, x in values.items()
     }
     differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # prices include its backward pass then
@@ -186,7 +187,7 @@ def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, diffe
     expression_names, variables = _expression_names(run), call.jaxpr.invars
     sources = {i: source_of_var(call.body, variables[i]) for i in types}
     operand_names = {
-        name: name_of_source(step, sources[i], t) or expression_names.get(variables[i], Name())
+        name: name_of_operand(step, sources[i], t, expression_names.get(variables[i], Name()))
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     returns = [_returns(sources[i]) for i in types] if differentiates else None
@@ -278,7 +279,7 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     targets = dict(_RESHARD.findall(fix.code))
     if not _is_of_whole_values(targets, operand_names):
         return None
-    parts, lines = [], []
+    parts: list[tuple[Name, str]] = []
     times, undifferentiated = set(), set()
     at: dict[str, str] = {}
     for name, target in targets.items():
@@ -294,20 +295,20 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         goal = _states(types[name], target) if operand.mapped else f'"{own_target}"'
         if not goal:
             return None
-        parts.append(f"sh.reshard({operand.expression}, {goal})")
+        parts.append((operand, f"sh.reshard({operand.expression}, {goal})"))
         times.add(operand.times)
-        lines.append(operand.line)
     if len(undifferentiated) > 1:
         return None  # the fix has one price for all reshards
     if not parts and not at:
         return fix
+    codes, lines = _in_expressions(parts)
     if any(lines):  # one for all parts, or each part's
         here = next((f.place for f in step.frames() if f.kind is Owner.USERS), "")
         lines = [line or here for line in lines]
         lines = lines if len({*lines}) > 1 else lines[:1]
     else:
         lines = []
-    code = "; ".join(parts) + (f"  # {', '.join(lines)}" if lines else "")
+    code = "; ".join(codes) + (f"  # {', '.join(lines)}" if lines else "")
     if at:
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
@@ -321,6 +322,25 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     (n,) = times
     forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
+
+
+def _in_expressions(parts: Sequence[tuple[Name, str]]) -> tuple[list[str], list[str]]:
+    """Reshards, and their lines. Where a line reads one of the operands elsewhere, too, the expression around it."""
+    codes: list[str] = []
+    lines: list[str] = []
+    for name, reshard in parts:
+        place, line = name.place_in, name.line
+        of_text = [
+            n.place_in for n, _ in parts if place and n.place_in and (n.line, n.place_in.text) == (line, place.text)
+        ]
+        if place is not None and not all(of.is_only for of in of_text):
+            filling = {n.place_in.number: code for n, code in parts if n.place_in in of_text}
+            reshard = filled(place.text, filling)
+            if reshard in codes:
+                continue
+        codes.append(reshard)
+        lines.append(line)
+    return codes, lines
 
 
 def _is_of_whole_values(targets: dict[str, str], operand_names: dict[str, Name]) -> bool:

@@ -17,7 +17,7 @@ from shtypes.traced.program import with_gradient, zero_cotangent
 
 X, W1, W2 = "f32[8@dp, 16]", "f32[16, 32@tp]", "f32[32@tp, 16]"
 #: By name: the program, in which ``run`` is called, and the types of its arguments.
-PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
+PROGRAMS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "an expression of several lines": (
         """
 def run(x, w1, w2):
@@ -291,6 +291,84 @@ def run(x):
 """,
         ("f32[16@tp, 16]",),
     ),
+    "a value that another expression of the line reads": (
+        """
+def run(x, w):
+    y = x @ w
+    return y * 2, jnp.tanh(y)
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "a value that an operand reads, too": (
+        """
+def run(x):
+    y = x * 2
+    return y - jnp.sum(y, 0)
+""",
+        ("f32[8@dp, 16]",),
+    ),
+    "a chain of methods, each on a line": (
+        """
+def run(x, w):
+    y = (
+        (x @ w)
+        .reshape(4, 2, 8)
+        .sum(1)
+    )
+    return jnp.tanh(y)
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]"),
+    ),
+    "two values, of which the line reads one elsewhere, too": (
+        """
+def run(x, y):
+    return jnp.sin(x), x * y + 1
+""",
+        ("f32[8, 16@dp]", "f32[8@dp, 16]"),
+    ),
+    "one of two values that a line binds": (
+        """
+def run(x, w, v):
+    mean, scale = x @ w, x @ v
+    return mean + 1, jnp.exp(scale)
+""",
+        ("f32[4, 16@tp]", "f32[16@tp, 16]", "f32[16@tp, 16]"),
+    ),
+    "a part of a carry that the body unpacks": (
+        """
+def run(x):
+    def body(carry, _):
+        (hidden, total), step = carry
+        return ((hidden + 1, total), step + 1), jnp.sort(hidden, 1) + 1
+    return jax.lax.scan(body, ((x, jnp.sum(x)), 0), None, length=3)[1]
+""",
+        ("f32[16, 16@dp]",),
+    ),
+    "a part of an argument that the program takes": (
+        """
+def run(p, x):
+    w, b = p["w"], p["b"]
+    return (x @ w) * b
+""",
+        ({"w": "f32[16@tp, 16]", "b": "f32[16@tp]"}, "f32[4, 16@tp]"),
+    ),
+    "a leaf by a key that varies": (
+        """
+def run(p, x):
+    return [x @ p[name] for name in ("a", "b")]
+""",
+        ({"a": "f32[16, 16@tp]", "b": "f32[16@tp, 16]"}, "f32[4, 16@tp]"),
+    ),
+    "an argument of a function that a line calls for several values": (
+        """
+def helper(a):
+    return jnp.cumsum(a, 1)
+
+def run(x, y):
+    return helper(jnp.cos(y)), helper(x)
+""",
+        ("f32[4, 16@dp]", "f32[4, 16]"),
+    ),
     "a body of scan": (
         """
 def run(x, w):
@@ -509,8 +587,8 @@ def _program(text: str) -> Callable[..., Any]:
     return run
 
 
-def _types(texts: tuple[str, ...]) -> list[sh.ShType]:
-    return [sh.ShType.parse(text) for text in texts]
+def _types(texts: tuple[Any, ...]) -> list[Any]:
+    return [jax.tree.map(sh.ShType.parse, text) for text in texts]
 
 
 @pytest.fixture(autouse=True)
@@ -519,13 +597,13 @@ def _mesh() -> Any:
         yield
 
 
-def _refusal(text: str, types: tuple[str, ...]) -> sh.ShardingTypeError:
+def _refusal(text: str, types: tuple[Any, ...]) -> sh.ShardingTypeError:
     with pytest.raises(sh.ShardingTypeError) as caught:
-        jax.eval_shape(sh.lift(_program(text)), *map(sh.abstract_array, _types(types)))
+        jax.eval_shape(sh.lift(_program(text)), *jax.tree.map(sh.abstract_array, _types(types)))
     return caught.value
 
 
-def _ledger(text: str, types: tuple[str, ...]) -> sh.Ledger:
+def _ledger(text: str, types: tuple[Any, ...]) -> sh.Ledger:
     """What a program sends; of one that takes no backward pass itself, that by all of its arguments too."""
     lifted = sh.lift(_program(text))
     return sh.ledger(lifted if "grad(" in text else with_gradient(lifted, zero_cotangent), *_types(types))
@@ -538,17 +616,30 @@ def _written(text: str, code: str, line: int) -> str:
     parts = code.split("; ")
     places = [int(place.rpartition(":")[2]) for place in named.split(", ") if place] or [0]
     for part, place in zip(parts, places * (len(parts) if len(places) == 1 else 1), strict=True):
-        call = ast.parse(part.replace("(..., ", "("), mode="eval").body
-        assert isinstance(call, ast.Call), part
+        edited = ast.parse(part.replace("(..., ", "("), mode="eval").body
+        call = next(n for n in ast.walk(edited) if isinstance(n, ast.Call) and ast.unparse(n.func).startswith("sh."))
         if "(..., " in part:
             tree = _Called(call).visit(tree)
             continue
-        spoken = ast.unparse(call.args[0])
+        spoken = ast.unparse(_Plain().visit(edited))  # around the reshards, if they are in an expression
+        edited = ast.parse(part, mode="eval").body
         nodes = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and ast.unparse(n) == spoken]
         loads = [n for n in nodes if not isinstance(getattr(n, "ctx", None), ast.Store)]
         lines = [place] if named else [line, *(n.lineno for n in loads)]
-        tree = _Replaced(next(n for at in lines for n in loads if n.lineno == at), call).visit(tree)
+        read = next((n for at in lines for n in loads if n.lineno <= at <= (n.end_lineno or at)), None)
+        if read is None:  # where the function begins
+            function = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno == place)
+            function.body[:0] = ast.parse(f"{spoken} = {part}").body
+        else:
+            tree = _Replaced(read, edited).visit(tree)
     return ast.unparse(tree)
+
+
+class _Plain(ast.NodeTransformer):
+    """An expression without its reshards."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return node.args[0] if ast.unparse(node.func) == "sh.reshard" else self.generic_visit(node)
 
 
 class _Called(ast.NodeTransformer):
