@@ -116,6 +116,13 @@ class Frame(NamedTuple):
         written = self.written()
         return written is not None and written.reads(text)
 
+    def binds(self, name: str, reader: Frame) -> bool:
+        """Whether a variable that its statement binds has that value where a frame reads it."""
+        stores = self._stores(name)
+        if reader.code is not self.code:
+            return len(stores) == 1 and name in reader.code.co_freevars
+        return len(stores) == 1 or sum(self.last < offset < reader.last for offset in stores) == 1
+
     def is_bound(self, name: str) -> bool:
         """Whether an instruction binds a variable."""
         return bool(self._stores(name))
@@ -150,9 +157,9 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def is_in_vmap(frames: Sequence[Frame], frame: Frame) -> bool:
-    """Whether a frame of a stack runs inside `jax.vmap`, where values lack the mapped dim."""
-    return any(f.code.co_qualname == "vmap.<locals>.vmap_f" for f in frames[frames.index(frame) :])
+def is_vmap(frame: Frame) -> bool:
+    """Whether a frame is that of a call of a function which `jax.vmap` returned."""
+    return bool(frame.code.co_qualname == "vmap.<locals>.vmap_f")
 
 
 @functools.lru_cache(maxsize=4096)

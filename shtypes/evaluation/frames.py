@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from shtypes._compat.debug_names import passed_to
-from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line, is_of_a_library
+from shtypes._compat.eqn_frames import Frame, eqn_source_of, frames_of, has_users_line, is_of_a_library, is_vmap
 from shtypes._compat.in_force import InForce, set_at, settings
 from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes.context.eqn_source import EqnSource, current_eqn
@@ -71,6 +71,17 @@ class Step:
         outer = self.body.outer
         stack = [] if self.body.of_function else frames_of(self.eqn)
         return stack + ([] if outer is None else outer.frames())
+
+    def is_in_vmap(self, frame: Frame) -> bool:
+        """Whether one of its frames runs inside `jax.vmap`, where values lack the mapped dim."""
+        frames = self.frames()
+        if any(map(is_vmap, frames)):
+            return any(map(is_vmap, frames[frames.index(frame) :]))
+        return self._is_mapped()  # branches that are mapped have the stack of their own trace
+
+    def _is_mapped(self) -> bool:
+        outer = self.body.outer
+        return "vmap(" in str(self.eqn.source_info.name_stack) or (outer is not None and outer._is_mapped())
 
     def lines(self) -> Any:
         """JAX's traceback of the innermost equation, of it and its enclosing ones, that has a line of the user's.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shtypes._compat.debug_names import argument_names, name_in, result_path
-from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap, of_frames
+from shtypes._compat.eqn_frames import Frame, frames_of, of_frames
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import Place, name_at
@@ -72,7 +72,8 @@ def _sources_of_type(maker: Step, t: ShType) -> list[Source]:
         return []
     operands = [(v, env[v]) for v in maker.eqn.invars if not is_literal(v) and v in env]
     types = ((v, x.type if is_typed(x) else x) for v, x in operands)
-    return [source_of_var(body, v) for v, of in types if isinstance(of, ShType) and of == t]  # else a plain array
+    typed = [(v, of) for v, of in types if isinstance(of, ShType)]  # others are plain arrays
+    return [source_of_var(body, v) for v, of in typed if of == t and len(typed) == 1]
 
 
 def argument_name(source: Source) -> str:
@@ -93,7 +94,7 @@ def _of_argument(step: Step, source: Source) -> Name:
     begin = of_user[-1] if of_user else None
     if begin is None or root not in begin.code.co_varnames:
         return Name(text)
-    name = Name(text, mapped=outer is not None and is_in_vmap(frames, begin))
+    name = Name(text, mapped=outer is not None and step.is_in_vmap(begin))
     written = begin.written()
     for part in [text] if written is None or begin.is_bound(root) else written.names_of(text):
         if (bound := _root(part)) != root and not begin.is_bound_once(bound):
@@ -134,7 +135,7 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     used, gave = _user_frame(frames), _user_frame(maker_frames)
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
-    name, use = Name(mapped=is_in_vmap(maker_frames, gave)), "" if used is None else used.expression()
+    name, use = Name(mapped=maker.is_in_vmap(gave)), "" if used is None else used.expression()
     text, source, (values, repeats) = gave.expression(), gave.written(), _values(maker, var, gave)
     bound, item = ({}, "") if source is None else (source.bound_names(), source.item())
     path = result_path(maker.eqn, maker.eqn.outvars.index(var), maker_frames)
@@ -143,7 +144,7 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     if text and not is_item and path in (None, "", item) and (values == [var] or (repeats and var in values)):
         text += item if use != text + item else ""
         written = _read_at(name, text, gave, used, times_of(maker))
-        if values != [var] or not _is_read_before(step, maker, var):
+        if not _is_read_before(step, maker, var):
             return written
     variables = maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
     text = _bound_name(bound, item if written and item in bound else "" if written else path, var, variables)
@@ -167,9 +168,7 @@ def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
 def _reads(text: str, frames: Sequence[Frame], gave: Frame) -> Frame | None:
     """The innermost frame whose expression reads a variable that one line binds."""
     root = _root(text)
-    if not gave.is_bound_once(root):
-        return None
-    of_user = (f for f in frames if f.kind is Owner.USERS and (f.code is gave.code or root in f.code.co_freevars))
+    of_user = (f for f in frames if f.kind is Owner.USERS and gave.binds(root, f))
     return next((f for f in of_user if f.reads(text)), None)
 
 

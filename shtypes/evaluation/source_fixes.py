@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from shtypes._compat.eqn_frames import Frame, frames_of, is_in_vmap
+from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import is_literal
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import filled
@@ -147,7 +147,7 @@ def _expression_names(run: _Run) -> dict[Any, Name]:
     texts = frame.operands()
     if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
         return {}
-    mapped = is_in_vmap(run.step.frames(), frame)
+    mapped = run.step.is_in_vmap(frame)
     own = is_undifferentiated(run.body)
     name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=own)
     return {var: name._replace(expression=text) for var, text in zip(roots, texts, strict=True)}
@@ -272,7 +272,7 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
             origin is not None
             and user is not None
             and origin.called == f"jnp.{passes_out['name']}"
-            and not (origin.library or is_in_vmap(frames, user))
+            and not (origin.library or step.is_in_vmap(user))
         )
         target = _with_kept(passes_out["target"], _kept_dims(step))
         return fix._replace(code=f'{passes_out["call"]}{target}")') if is_users_call else None

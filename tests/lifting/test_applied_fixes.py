@@ -405,6 +405,17 @@ def run(x):
 """,
         ("f32[8@dp, 16]{U:tp}",),
     ),
+    "a branch that is chosen for each row": (
+        """
+def run(x, i):
+    branches = [
+        lambda row: row * 2 + 1,
+        lambda row: jnp.sin(row),
+    ]
+    return jax.vmap(lambda row, i: jax.lax.switch(i, branches, row))(x, i)
+""",
+        ("f32[8@dp, 16]{U:tp}", "i32[8@dp]"),
+    ),
     "a sum over the mapped dim": (
         """
 def run(x):
@@ -495,6 +506,26 @@ def run(x):
     return z, y - jnp.sum(z, axis=0)
 """,
         ("f32[8@(dp, tp)]",),
+    ),
+    "a variable that is bound again": (
+        """
+def run(x):
+    y = x * 2
+    y = (y - y.mean(1, keepdims=True)) * y.var(1, keepdims=True)
+    return y
+""",
+        ("f32[8, 16@tp]",),
+    ),
+    "a variable of a loop that is written out": (
+        """
+def run(x):
+    total = 0.0
+    for _ in range(2):
+        y = x * 2
+        total = total + (y + y.mean(1, keepdims=True)) + jnp.square(y)
+    return total
+""",
+        ("f32[8, 16]{U:tp}",),
     ),
     "two of three": (
         """
