@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shtypes._compat.debug_names import argument_names, name_in, result_path
 from shtypes._compat.eqn_frames import Frame, frames_of, of_frames
-from shtypes._compat.jaxprs import inner_jaxprs, is_literal
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import Place, name_at
 from shtypes.dispatch.apply import is_typed
@@ -35,7 +35,10 @@ class Name(NamedTuple):
 
 def name_of_operand(step: Step, source: Source | None, t: ShType, written: Name) -> Name:
     """The name of an operand: where it is made, else as ``written`` where it is read, else of what it is made of."""
-    return _name_of_source(step, source, t, 1) or written or _name_of_source(step, source, t, 8)
+    made = _name_of_source(step, source, t, 1)
+    if not made.times and made.expression == written.expression:  # it runs for other shapes, too
+        written = Name()
+    return made or written or _name_of_source(step, source, t, 8)
 
 
 def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) -> Name:
@@ -50,15 +53,16 @@ def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) ->
         name = _of_argument(step, source)
         return name._replace(undifferentiated=own) if name else _name_of_source(step, source.inside, t, steps)
     maker, var = source.step, source.var
-    found = _name_by_frames(step, maker, var) or _name_before_broadcast(maker) or _at_place(step, maker, var)
-    if found is not None:
+    made = _name_by_frames(step, maker, var)
+    found = made or _name_before_broadcast(maker) or _at_place(step, maker, var)
+    if found:
         return found._replace(undifferentiated=own)
     sources = _sources_of_type(maker, t)
     before = _name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
     here, there = ("" if frame is None else frame.place for frame in (_user_frame(of.frames()) for of in (step, maker)))
     if before.expression:
         before = before._replace(line="" if (line := before.line or there) == here else line)
-    return before or _name_of_source(step, source.inside, t, steps)
+    return before or _name_of_source(step, source.inside, t, steps) or (Name() if made is None else made)
 
 
 def _is_of_branch(body: Body) -> bool:
@@ -219,12 +223,22 @@ def times_of(step: Step, frame: Frame | None = None) -> int:
     It is the user's innermost one for an equation, or that of another of its frames. 0 if the equation's operands have
     other shapes at other times, for which a fix there cannot name a type.
     """
-    eqn, jaxpr = step.eqn, step.body.jaxpr
+    eqn, body = step.eqn, step.body
+    while body.outer is not None and any(jaxpr_of(j) is body.jaxpr for j, _ in inner_jaxprs(body.outer.eqn)):
+        body = body.outer.body
     within, backward, shapes = _within(eqn, frame), is_backward(eqn), [v.aval for v in eqn.invars]
-    copies = [e for e in jaxpr.eqns if e.primitive is eqn.primitive and _within(e, frame) == within]
-    copies = [e for e in copies if is_backward(e) == backward]
-    times = len(copies) if all([v.aval for v in e.invars] == shapes for e in copies) else 0
-    return times * times_of_body(step.body)
+    alike = [(e, n) for e, n in _runs_in(body.jaxpr) if e.primitive is eqn.primitive and _within(e, frame) == within]
+    alike = [(e, n) for e, n in alike if is_backward(e) == backward]
+    times = sum(n for _, n in alike) if all([v.aval for v in e.invars] == shapes for e, _ in alike) else 0
+    return times * times_of_body(body)
+
+
+def _runs_in(jaxpr: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
+    """The equations of a program and of those inside it, each with the number of times that it runs."""
+    for eqn in jaxpr_of(jaxpr).eqns:
+        yield eqn, times
+        for inside, trips in inner_jaxprs(eqn):
+            yield from _runs_in(inside, times * (trips or 1))
 
 
 def times_of_body(body: Body) -> int:

@@ -291,6 +291,18 @@ def run(x):
 """,
         ("f32[16@tp, 16]",),
     ),
+    "an expression in a compiled function that several lines call": (
+        """
+@jax.jit
+def helper(a):
+    return jnp.tanh(a * 2)
+
+def run(x):
+    y = helper(x)
+    return y + helper(x * 3)
+""",
+        ("f32[16, 16]{U:tp}",),
+    ),
     "a value that another expression of the line reads": (
         """
 def run(x, w):
@@ -551,12 +563,42 @@ def test_a_fix_leaves_what_was_typed_before_so_that_fixes_end(name: str) -> None
     pytest.fail(text)
 
 
-def test_an_expression_that_runs_for_values_of_other_shapes_is_not_resharded() -> None:
-    text = """
+#: Programs with an expression that runs for values of several shapes, and a pattern of it.
+SHAPES = {
+    "by a function of JAX": (
+        """
 def run(x):
     return jax.lax.associative_scan(lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (x, x))
-"""
-    assert not _refusal(text, ("f32[8, 16]{U:tp}",)).fixes
+""",
+        r"[pq]\[",
+    ),
+    "in two calls of a compiled function": (
+        """
+@jax.jit
+def halved(x):
+    y = x * 2
+    return jnp.sin(y)[::2]
+
+def run(x):
+    return halved(halved(x))
+""",
+        r"y,|\*",
+    ),
+    "by one function for some shapes, and by another for others": (
+        """
+def run(x):
+    return [f(part * 2) for f, part in ((jax.nn.silu, x), (jax.nn.relu, x[:4]))]
+""",
+        "part",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_expression_that_runs_for_values_of_other_shapes_is_not_resharded(name: str) -> None:
+    text, pattern = SHAPES[name]
+    codes = [fix.code for fix in _refusal(text, ("f32[8, 16]{U:tp}",)).fixes]
+    assert not any(re.search(pattern, code) for code in codes)  # though the argument of the program may be
 
 
 def test_there_are_fixes_where_a_function_of_jax_is_differentiated() -> None:
