@@ -25,10 +25,10 @@ class Annotations:
     """
 
     def __init__(self, checking: Checking) -> None:
-        self.evaluator, self.leniency = checking.evaluator, checking.leniency
+        self.evaluator, self.leniency, self.regions = checking.evaluator, checking.leniency, checking.regions
         self.aside = False
         self.constants: dict[str, dict[str, str]] = {}
-        self._cache: Bounded[tuple[NumberedTemplate, bool]] = Bounded()
+        self._cache: Bounded[tuple[NumberedTemplate, bool]] = Bounded()  # by templates and policies
 
     def read(self, context: AnalyzeTypeContext) -> Type:
         """The type of an annotation: that of an array, or of a pytree of arrays, with its string."""
@@ -73,26 +73,32 @@ class Annotations:
 
         It is read only where it is the first of those that differ in the names of dims.
         """
-        names = NameNumbers(self.evaluator.templates)
+        names, policy = NameNumbers(self.evaluator.templates), self._policy(context)
         like = names.of(text)
-        if like is not None and like in self._cache:
-            numbered, opens = self._cache[like]
+        if like is not None and (like, policy) in self._cache:
+            numbered, opens = self._cache[like, policy]
             return names.text(numbered), opens
-        parsed = self._read(text, context)
+        parsed = self._read(text, context, policy)
         if like is not None and parsed is not None:
             printed = names.of(parsed[0], new=False)
             if printed is not None:
-                self._cache.put(like, (printed, parsed[1]))
+                self._cache.put((like, policy), (printed, parsed[1]))
         return parsed
 
-    def _read(self, text: str, context: AnalyzeTypeContext) -> tuple[str, bool] | None:
+    def _policy(self, context: AnalyzeTypeContext) -> str:
+        """The policy of a scope around an annotation; empty for the project's, or where not all axes are known."""
+        tree = getattr(getattr(context.api, "api", None), "cur_mod_node", None)
+        policy = self.regions.policy_at(tree, context.context.line) if self.evaluator.config.mesh else None
+        return policy or ""
+
+    def _read(self, text: str, context: AnalyzeTypeContext, policy: str) -> tuple[str, bool] | None:
         try:
             read = pattern(text)
             mesh = self.evaluator.mesh(read.axes)
             for axis in read.axes:
                 mesh.index(axis)
             opens = is_open(read)
-            return text if opens else self.evaluator.text(self.evaluator.type_of(text, mesh)), opens
+            return text if opens else self.evaluator.text(self.evaluator.type_of(text, mesh, policy)), opens
         except ShardingTypeError as error:
             where: Context = context.context
             context.api.fail("; ".join(self.evaluator.words(error)), where, code=CODE)

@@ -25,6 +25,10 @@ _DIMS: Final = "shtypes.types.notation.dim_names.dims"
 _CHANGING: Final = frozenset(("shtypes.types.notation.dim_names.dim_axes", _DIMS))
 
 
+#: The statements that open scopes.
+_OPENING: Final = (nodes.WithStmt, nodes.Decorator)
+
+
 class Region(NamedTuple):
     """The lines of one scope."""
 
@@ -63,10 +67,12 @@ class Regions:
 
     def __init__(self) -> None:
         self._of: dict[str, _Walked] = {}
+        self._opening: dict[str, list[nodes.Statement]] = {}  # the statements that may open regions
 
     def forget(self, path: str) -> None:
         """Walks a file again: it has changed."""
         self._of.pop(path, None)
+        self._opening.pop(path, None)
 
     def open(self, tree: nodes.MypyFile | None, call: nodes.CallExpr) -> None:
         """Records a call of a scope with a function, whose lambda is in the scope."""
@@ -79,6 +85,15 @@ class Regions:
     def unpacks(self, tree: nodes.MypyFile | None, call: nodes.Context, count: int) -> bool:
         """Whether a call's list of ``count`` items is unpacked."""
         return tree is not None and self._walked(tree).unpacked.get(call) == count
+
+    def policy_at(self, tree: nodes.MypyFile | None, line: int) -> str | None:
+        """The policy that a scope sets around a line of a file whose names are being bound; None without one."""
+        if tree is None:
+            return None
+        if tree.path not in self._opening:
+            self._opening[tree.path] = [s for s in statements_in(tree.defs) if isinstance(s, _OPENING)]
+        inside = (r for s in self._opening[tree.path] for r in _regions_of(s) if r.first <= line <= r.last)
+        return next(reversed([r.policy for r in inside if r.policy is not None]), None)
 
     def _walked(self, tree: nodes.MypyFile) -> _Walked:
         if tree.path not in self._of:
