@@ -74,14 +74,12 @@ class Step:
 
     def is_in_vmap(self, frame: Frame) -> bool:
         """Whether one of its frames runs inside `jax.vmap`, where values lack the mapped dim."""
-        frames = self.frames()
-        if any(map(is_vmap, frames)):
-            return any(map(is_vmap, frames[frames.index(frame) :]))
-        return self._is_mapped()  # branches that are mapped have the stack of their own trace
-
-    def _is_mapped(self) -> bool:
-        outer = self.body.outer
-        return "vmap(" in str(self.eqn.source_info.name_stack) or (outer is not None and outer._is_mapped())
+        step: Step | None = self
+        while step is not None:
+            if is_in_vmap(step.eqn, frame):
+                return True
+            step = step.body.outer
+        return False
 
     def lines(self) -> Any:
         """JAX's traceback of the innermost equation, of it and its enclosing ones, that has a line of the user's.
@@ -95,6 +93,14 @@ class Step:
                 return traceback
             step = step.body.outer
         return None if self.body.of_function or is_users_call() else self.eqn.source_info.traceback
+
+
+def is_in_vmap(eqn: Any, frame: Frame) -> bool:
+    """Whether a frame of an equation, or of one inside it, runs inside `jax.vmap`."""
+    frames = frames_of(eqn)
+    if any(map(is_vmap, frames)):
+        return any(map(is_vmap, frames[frames.index(frame) if frame in frames else 0 :]))
+    return "vmap(" in str(eqn.source_info.name_stack)  # branches that are mapped have the stack of their own trace
 
 
 class Source(NamedTuple):

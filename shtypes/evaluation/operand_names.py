@@ -13,7 +13,7 @@ from shtypes.context.frames import Owner
 from shtypes.context.source_tree import Place, name_at
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.at_specs import is_backward, outputs, results, scope_of
-from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of_var
+from shtypes.evaluation.frames import Body, Source, Step, is_in_vmap, is_undifferentiated, source_of_var
 from shtypes.types import ShType
 
 
@@ -38,6 +38,8 @@ def name_of_operand(step: Step, source: Source | None, t: ShType, written: Name)
     made = _name_of_source(step, source, t, 1)
     if not made.times and made.expression == written.expression:  # it runs for other shapes, too
         written = Name()
+    if written and source is not None and _is_read_before(step, source):
+        return written
     return made or written or _name_of_source(step, source, t, 8)
 
 
@@ -53,7 +55,7 @@ def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) ->
         name = _of_argument(step, source)
         return name._replace(undifferentiated=own) if name else _name_of_source(step, source.inside, t, steps)
     maker, var = source.step, source.var
-    made = _name_by_frames(step, maker, var)
+    made = _name_by_frames(step, source)
     found = made or _name_before_broadcast(maker) or _at_place(step, maker, var)
     if found:
         return found._replace(undifferentiated=own)
@@ -133,22 +135,24 @@ def _means(frames: Sequence[Frame], name: str, program: Any, *, is_part: bool) -
     return frame.code is program and frame.is_bound_before(name) == is_part
 
 
-def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
-    """The user's expression for the result of ``maker`` that ``step`` uses; None if both are of one call."""
+def _name_by_frames(step: Step, source: Source) -> Name | None:
+    """The user's expression for the value that ``step`` uses; None if it is made in the same call."""
+    maker, var = source.step, source.var
+    assert maker is not None
     frames, maker_frames = step.frames(), maker.frames()
     used, gave = _user_frame(frames), _user_frame(maker_frames)
     if gave is None or (gave == used and not is_backward(step.eqn)) or is_backward(maker.eqn):
         return None
     name, use = Name(mapped=maker.is_in_vmap(gave)), "" if used is None else used.expression()
-    text, source, (values, repeats) = gave.expression(), gave.written(), _values(maker, var, gave)
-    bound, item = ({}, "") if source is None else (source.bound_names(), source.item())
+    text, node, (values, repeats) = gave.expression(), gave.written(), _values(maker, var, gave)
+    bound, item = ({}, "") if node is None else (node.bound_names(), node.item())
     path = result_path(maker.eqn, maker.eqn.outvars.index(var), maker_frames)
     is_item = len(bound) > 1 and use  # of what the call returns; without an expression the line itself unpacks
     written = Name()
     if text and not is_item and path in (None, "", item) and (values == [var] or (repeats and var in values)):
         text += item if use != text + item else ""
         written = _read_at(name, text, gave, used, times_of(maker))
-        if not _is_read_before(step, maker, var):
+        if not _is_read_before(step, source):
             return written
     variables = maker.eqn.outvars if len(maker.eqn.outvars) > 1 else values
     text = _bound_name(bound, item if written and item in bound else "" if written else path, var, variables)
@@ -158,15 +162,17 @@ def _name_by_frames(step: Step, maker: Step, var: Any) -> Name | None:
     return _read_at(name, text, reads, used, _times_in(step, maker.body, reads))
 
 
-def _is_read_before(step: Step, maker: Step, var: Any) -> bool:
-    """Whether an equation before the user's failing expression reads a variable, which a fix must leave as it is."""
+def _is_read_before(step: Step, source: Source) -> bool:
+    """Whether an equation before the user's failing expression reads a value, which a fix must leave as it is."""
     level = step
-    while level.body is not maker.body and level.body.outer is not None:
+    while level.body is not source.body and level.body.outer is not None:
         level = level.body.outer
-    eqns = maker.body.jaxpr.eqns
+    eqns = source.body.jaxpr.eqns
     place = next((i for i, eqn in enumerate(eqns) if eqn is level.eqn), 0)
-    here, gave = _user_frame(level.frames()), _user_frame(maker.frames())
-    return any(var in eqn.invars and _user_frame(frames_of(eqn)) not in (here, gave) for eqn in eqns[:place])
+    own = [_user_frame(each.frames()) for each in (level, source.step) if each is not None]
+    if any(source.var in eqn.invars and _user_frame(frames_of(eqn)) not in own for eqn in eqns[:place]):
+        return True
+    return source.inside is not None and _is_read_before(step, source.inside)
 
 
 def _reads(text: str, frames: Sequence[Frame], gave: Frame) -> Frame | None:
@@ -195,7 +201,7 @@ def _name_before_broadcast(maker: Step) -> Name | None:
     var = eqn.invars[0]
     source = next((e for e in body.jaxpr.eqns if var in e.outvars), None)
     if source is not None:
-        name = _name_by_frames(maker, Step(source, body), var)
+        name = _name_by_frames(maker, Source(Step(source, body), var, body))
     else:
         name = Name(argument_name(Source(None, var, body))) if body.outer is None and var in body.jaxpr.invars else None
     return None if name is None or not name.expression else name._replace(leading=dims)
@@ -221,24 +227,40 @@ def times_of(step: Step, frame: Frame | None = None) -> int:
     """The number of times that an expression runs: in loops of Python and of the program, and in functions.
 
     It is the user's innermost one for an equation, or that of another of its frames. 0 if the equation's operands have
-    other shapes at other times, for which a fix there cannot name a type.
+    other shapes at other times, or other dims inside `jax.vmap`, for which a fix there cannot name a type.
     """
     eqn, body = step.eqn, step.body
     while body.outer is not None and any(jaxpr_of(j) is body.jaxpr for j, _ in inner_jaxprs(body.outer.eqn)):
         body = body.outer.body
-    within, backward, shapes = _within(eqn, frame), is_backward(eqn), [v.aval for v in eqn.invars]
-    alike = [(e, n) for e, n in _runs_in(body.jaxpr) if e.primitive is eqn.primitive and _within(e, frame) == within]
-    alike = [(e, n) for e, n in alike if is_backward(e) == backward]
-    times = sum(n for _, n in alike) if all([v.aval for v in e.invars] == shapes for e, _ in alike) else 0
-    return times * times_of_body(body)
+    within, backward = _within(eqn, frame), is_backward(eqn)
+    here = within[-1] if within else None
+    runs = [*_runs_of(eqn.primitive, body.jaxpr, here)]
+    alike = [run for run in runs if _within(run.eqn, frame) == within and is_backward(run.eqn) == backward]
+    shapes = {tuple(v.aval for v in run.eqn.invars) for run in alike}
+    mapped = {run.is_mapped for run in runs if here in _innermost(run.eqn)[0]}
+    return sum(run.times for run in alike) * times_of_body(body) if len(shapes) == 1 and len(mapped) < 2 else 0
 
 
-def _runs_in(jaxpr: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
-    """The equations of a program and of those inside it, each with the number of times that it runs."""
+class _Runs(NamedTuple):
+    """The runs of an equation of a program, or of one inside it."""
+
+    eqn: Any
+    times: int
+    is_mapped: bool  # whether an expression in its stack is inside `jax.vmap`
+
+
+def _runs_of(
+    primitive: Any, jaxpr: Any, here: Frame | None, times: int = 1, *, is_mapped: bool = False
+) -> Iterator[_Runs]:
+    """The runs of the equations of a primitive."""
     for eqn in jaxpr_of(jaxpr).eqns:
-        yield eqn, times
-        for inside, trips in inner_jaxprs(eqn):
-            yield from _runs_in(inside, times * (trips or 1))
+        bodies = inner_jaxprs(eqn)
+        if eqn.primitive is primitive or bodies:
+            mapped = is_mapped or (here is not None and is_in_vmap(eqn, here))
+            if eqn.primitive is primitive:
+                yield _Runs(eqn, times, mapped)
+            for inside, trips in bodies:
+                yield from _runs_of(primitive, inside, here, times * (trips or 1), is_mapped=mapped)
 
 
 def times_of_body(body: Body) -> int:

@@ -150,7 +150,10 @@ def _expression_names(run: _Run) -> dict[Any, Name]:
     mapped = run.step.is_in_vmap(frame)
     own = is_undifferentiated(run.body)
     name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=own)
-    return {var: name._replace(expression=text) for var, text in zip(roots, texts, strict=True)}
+    written = frame.written()
+    places = [None if written is None else written.place_of(text) for text in texts]
+    named = zip(roots, texts, places, strict=True)
+    return {var: name._replace(expression=text, place_in=place) for var, text, place in named}
 
 
 class _Call(NamedTuple):

@@ -519,6 +519,19 @@ def run(x):
 """,
         ("f32[8@(dp, tp)]",),
     ),
+    "an argument of a checkpoint": (
+        """
+@jax.checkpoint
+def layer(x, w):
+    h = (x + x.mean(1, keepdims=True)) @ w
+    return x * jnp.tanh(x)
+
+def run(x, w):
+    y = x * 2
+    return layer(y, w)
+""",
+        ("f32[8, 16]{U:tp}", "f32[16, 16]"),
+    ),
     "a variable that is bound again": (
         """
 def run(x):
@@ -583,6 +596,16 @@ def run(x):
     return halved(halved(x))
 """,
         r"y,|\*",
+    ),
+    "for rows and for all of them": (
+        """
+def helper(rows):
+    return jnp.sin(rows * 2)
+
+def run(x):
+    return helper(x), jax.vmap(helper)(x)
+""",
+        r"rows",
     ),
     "by one function for some shapes, and by another for others": (
         """
