@@ -100,10 +100,12 @@ class ShardingTypeError(TypeError):
         expressions: Returns the user's expressions for these names, with which the fixes are printed, or None.
         of_plain: Whether a typed value was passed to a function of plain arrays.
         scope: The rule of the scope that forbids the communication, or None.
+        result: The path of the result of branches whose types differ, or empty.
     """
 
     of_plain = False
     scope: object = None
+    result = ""
 
     def __init__(
         self,

@@ -309,7 +309,7 @@ def _join_typed(name: str, path: str, types: tuple[ShType, ...]) -> ShType:
             for t in types:
                 check_comm(name, t, cheapest, name="result", inserted=True)
             return cheapest
-        error.fixes = ()
+        error.fixes, error.result = (), path
         if differing(types):
             suggest_when_read(error, rule, types, [f"result_{i}" for i in range(len(types))])
         raise located(error, name, types).with_traceback(None) from None

@@ -23,7 +23,7 @@ from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
 from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of, source_of_var
-from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, times_of
+from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, result_expressions, times_of
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
@@ -62,6 +62,19 @@ def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], ev
 
         complete_when_read(error, complete)
     return error
+
+
+def name_results(error: ShardingTypeError, step: Step, branches: Sequence[Any], index: int) -> None:
+    """Rewrites fixes of one result of an equation's branches as edits of what these return, when they are read."""
+
+    def complete() -> None:
+        texts = result_expressions(step, branches, index)
+        error.fixes = tuple(
+            fix._replace(code=_RESHARD.sub(lambda m: m[0].replace(m[1], texts.get(m[1], m[1])), fix.code))
+            for fix in error.fixes
+        )
+
+    complete_when_read(error, complete)
 
 
 def _edit_fixes(

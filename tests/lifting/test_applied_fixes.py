@@ -214,6 +214,19 @@ def run(p, x):
 """,
         ("bool[1]", "f32[8@dp, 16@tp]"),
     ),
+    "results of branches": (
+        """
+def run(p, x, y):
+    def first(x, y):
+        return {"a": y, "b": x * 2}
+
+    def other(x, y):
+        return {"a": y * 2, "b": jnp.sin(y)}
+
+    return jax.lax.cond(p[0], first, other, x, y)
+""",
+        ("bool[1]", "f32[8, 8@dp]", "f32[8@dp, 8]"),
+    ),
     "what is mapped, by a name that is unpacked": (
         """
 def run(x, w):
@@ -474,7 +487,9 @@ def test_a_fix_never_names_a_line_inside_jax_and_is_there_for_each_program() -> 
     for name in PROGRAMS:
         error = _refusal(*PROGRAMS[name])
         assert error.fixes, name
-        assert not re.search(r"(?<!program)\.py:\d|\b(lhs|rhs|operand\w*|xs\[\d\])\b", str(error.fixes)), error
+        assert not re.search(r"(?<!program)\.py:\d|\b(lhs|rhs|operand\w*|result_\d|xs\[\d\])\b", str(error.fixes)), (
+            error
+        )
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -25,10 +25,10 @@ from shtypes.core.meshes import concrete_mesh
 from shtypes.dispatch.apply import all_replicated, apply, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import Bound
-from shtypes.evaluation.frames import mesh_here
+from shtypes.evaluation.frames import current, mesh_here
 from shtypes.evaluation.interpreter import evaluate_closed
 from shtypes.evaluation.rows.families import Row, all_unsharded
-from shtypes.evaluation.source_fixes import IMPLICIT_HINT
+from shtypes.evaluation.source_fixes import IMPLICIT_HINT, name_results
 from shtypes.evaluation.table import body_row, row
 from shtypes.evaluation.value_info import (
     cast_to_type,
@@ -288,7 +288,13 @@ def _cond(eqn: Any, operands: list[Any]) -> list[Any]:
 
             return run
 
-        outs = switch(index, [branch(body) for body in choice.branches], *args)
+        try:
+            outs = switch(index, [branch(body) for body in choice.branches], *args)
+        except ShardingTypeError as error:
+            step = current()
+            if error.result and step is not None:
+                name_results(error, step, choice.branches, int(error.result[1:-1]))
+            raise
         return list(noted_as([not v for v in varies], outs))
 
     try:
