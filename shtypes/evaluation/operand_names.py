@@ -113,18 +113,17 @@ def _of_argument(step: Step, source: Source) -> Name:
     return name._replace(line=line, times=1 if outer is None else times_of_body(source.body))
 
 
-def result_expressions(step: Step, branches: Sequence[Any], index: int) -> dict[str, str]:
-    """The user's expressions for one result of the branches of an equation, by its names ``result_0``, ... in fixes."""
-    texts = {}
+def result_names(step: Step, branches: Sequence[Any], index: int) -> dict[str, Name]:
+    """The names of one result of the branches of an equation, as ``result_0``, ... where they have one."""
+    names = {}
     for i, body in enumerate(map(jaxpr_of, branches)):
         var, inside = body.outvars[index], Body.inside(step)._replace(jaxpr=body)
         made = next((eqn for eqn in body.eqns if not is_literal(var) and var in eqn.outvars), None)
         if made is not None:
-            name = _name_by_frames(step, Source(Step(made, inside), var, inside))
-            texts[f"result_{i}"] = "" if name is None else name.expression
+            names[f"result_{i}"] = _name_by_frames(step, Source(Step(made, inside), var, inside)) or Name()
         elif not is_literal(var):
-            texts[f"result_{i}"] = argument_name(Source(None, var, inside))
-    return {name: text for name, text in texts.items() if text}
+            names[f"result_{i}"] = Name(argument_name(Source(None, var, inside)))
+    return {result: name for result, name in names.items() if name}
 
 
 def _read_at(name: Name, text: str, frame: Frame, here: Frame | None, times: int) -> Name:

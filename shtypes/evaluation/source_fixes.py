@@ -23,7 +23,7 @@ from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
 from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of, source_of_var
-from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, result_expressions, times_of
+from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, result_names, times_of
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
@@ -68,11 +68,14 @@ def name_results(error: ShardingTypeError, step: Step, branches: Sequence[Any], 
     """Rewrites fixes of one result of an equation's branches as edits of what these return, when they are read."""
 
     def complete() -> None:
-        texts = result_expressions(step, branches, index)
-        error.fixes = tuple(
-            fix._replace(code=_RESHARD.sub(lambda m: m[0].replace(m[1], texts.get(m[1], m[1])), fix.code))
-            for fix in error.fixes
-        )
+        names, fixes = result_names(step, branches, index), []
+        for fix in error.fixes:
+            targets = _RESHARD.findall(fix.code)
+            parts = [
+                (name, f'sh.reshard({name.expression}, "{target}")') for r, target in targets if (name := names.get(r))
+            ]
+            fixes.append(fix._replace(code=_written(parts, step)) if len(parts) == len(targets) else fix)
+        error.fixes = tuple(fixes)
 
     complete_when_read(error, complete)
 
@@ -317,18 +320,11 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         return None  # the fix has one price for all reshards
     if not parts and not at:
         return fix
-    codes, lines = _in_expressions(parts)
-    if any(lines):  # one for all parts, or each part's
-        here = next((f.place for f in step.frames() if f.kind is Owner.USERS), "")
-        lines = [line or here for line in lines]
-        lines = lines if len({*lines}) > 1 else lines[:1]
-    else:
-        lines = []
-    code = "; ".join(codes) + (f"  # {', '.join(lines)}" if lines else "")
+    code = _written(parts, step)
     if at:
         places = ", ".join(f'"{place}": "{target}"' for place, target in at.items())
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
-        code = f"{code}; {lifted}" if parts and not lines else f"{lifted}; {code}" if parts else lifted
+        code = f"{code}; {lifted}" if parts and "  # " not in code else f"{lifted}; {code}" if parts else lifted
     if undifferentiated == {True}:
         fix = fix._replace(backward="", bytes_backward=0)
     if not times or times == {1}:
@@ -340,8 +336,11 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
     return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
 
 
-def _in_expressions(parts: Sequence[tuple[Name, str]]) -> tuple[list[str], list[str]]:
-    """Reshards, and their lines. Where a line reads one of the operands elsewhere, too, the expression around it."""
+def _written(parts: Sequence[tuple[Name, str]], step: Step) -> str:
+    """Reshards as edits of the program, with their lines where these are not the failing one.
+
+    Where a line reads one of the operands elsewhere, too, it is the expression around them.
+    """
     codes: list[str] = []
     lines: list[str] = []
     for name, reshard in parts:
@@ -356,7 +355,12 @@ def _in_expressions(parts: Sequence[tuple[Name, str]]) -> tuple[list[str], list[
                 continue
         codes.append(reshard)
         lines.append(line)
-    return codes, lines
+    if any(lines):
+        here = next((f.place for f in step.frames() if f.kind is Owner.USERS), "")
+        lines = [line or here for line in lines]
+        lines = lines if len({*lines}) > 1 else lines[:1]  # one for all parts, or each part's
+        return f"{'; '.join(codes)}  # {', '.join(lines)}"
+    return "; ".join(codes)
 
 
 def _is_of_whole_values(targets: dict[str, str], operand_names: dict[str, Name]) -> bool:
