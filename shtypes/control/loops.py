@@ -49,7 +49,8 @@ def scan(
     Args:
         f: ``(carry, x) -> (carry, y)``.
         init: The first carry: a pytree of typed values and plain arrays.
-        xs (length, ...): The values to loop over; the leading dim of typed ones must not be sharded.
+        xs (length, ...): The values to loop over; the leading dim of typed ones must not be sharded, unless there is no
+            carry: then each device loops over its shard, as in `shtypes.map`.
         length: The number of steps, if ``xs`` is None.
         reverse: Whether to run from the end.
         unroll: Steps per iteration of the compiled loop.
@@ -70,10 +71,24 @@ def scan(
 
 
 def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int | None, **options: Any) -> Any:
-    """`scan`, with another function's name in messages."""
-    if allows_implicit():
-        xs = jax.tree.map(lambda x: cast_once(name, _leading_unsharded, x) if is_typed(x) else x, xs)
-    steps = _length(name, xs, length)
+    """`scan`, with another function's name in messages; without a carry, each device loops over its shard."""
+    if has_carry := bool(jax.tree.leaves(init)):
+        xs = _gathered(name, xs)
+    steps = _length(name, xs, length, may_be_sharded=not has_carry)
+    if not has_carry:
+        try:
+            results = map_sharded(
+                name,
+                lambda x: f(init, x),
+                xs,
+                lambda each, shard: _scanned(name, lambda _, x: each(x), init, shard, None, **options),
+            )
+        except ShardingTypeError:
+            if not allows_implicit():
+                raise
+            results, xs = None, _gathered(name, xs)
+        if results is not None:
+            return results
 
     def run(body: Callable[..., Any], start: Any) -> Any:
         if steps != 1 and not getattr(jax.config, "jax_disable_jit", False):
@@ -84,6 +99,13 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
             return lax.scan(body, start, xs, steps, **options)
 
     return joined_loop(name, f, init, run)
+
+
+def _gathered(name: str, xs: Any) -> Any:
+    """What a loop runs over, with leading dims that are not sharded where communication is allowed."""
+    if not allows_implicit():
+        return xs
+    return jax.tree.map(lambda x: cast_once(name, _leading_unsharded, x) if is_typed(x) else x, xs)
 
 
 def _step_by_step(body: Callable[..., Any], carry: Any, xs: Any, steps: int, *, reverse: bool) -> Any:
@@ -125,16 +147,7 @@ def map_(f: Callable[[Any], T], xs: Any, *, batch_size: int | None = None) -> T:
     if batch_size is not None:
         raise ShardingTypeError("`map` takes one element at a time", hints=["sh.vmap inside of it"])
 
-    def loop(f: Callable[[Any], Any], xs: Any) -> Any:
-        return _scanned("map", lambda carry, x: (carry, f(x)), (), xs, None)[1]
-
-    try:
-        sharded = map_sharded(f, xs, loop)
-    except ShardingTypeError:
-        if not allows_implicit():
-            raise
-        sharded = None  # the loop inserts gathers of the leading dims
-    mapped: T = loop(f, xs) if sharded is None else sharded
+    mapped: T = _scanned("map", lambda _, x: ((), f(x)), (), xs, None)[1]
     return mapped
 
 
@@ -280,7 +293,7 @@ def _leading_unsharded(types: tuple[ShType, ...]) -> Typing:
     return Typing(types, types)
 
 
-def _length(name: str, xs: Any, length: int | None) -> int | None:
+def _length(name: str, xs: Any, length: int | None, *, may_be_sharded: bool) -> int | None:
     """The number of steps, from the leading dims of typed leaves; JAX infers it without those."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(xs)[0]:
         if not is_typed(leaf):
@@ -288,7 +301,7 @@ def _length(name: str, xs: Any, length: int | None) -> int | None:
         t, what = jax.typeof(leaf), f"`{name}` cannot run over xs{jax.tree_util.keystr(path)}"
         if not t.ndim:
             raise ShardingTypeError(f"{what}: {t} has no leading dim")
-        if t.dims[0].axes:
+        if t.dims[0].axes and not may_be_sharded:
             error = ShardingTypeError(
                 f"{what}: the leading dim of {t} is sharded over {quoted(t.dims[0].axes)}",
                 why="each step would live on some of the devices only",

@@ -103,13 +103,15 @@ def _gathered(x: Any, place: int | None) -> Any:
     return move(x, goal, inserted=True)
 
 
-def map_sharded(fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]) -> Any | None:
+def map_sharded(
+    name: str, fun: Callable[[Any], Any], xs: Any, loop: Callable[[Callable[[Any], Any], Any], Any]
+) -> Any | None:
     """Loops on each device over its shard of the leading dim; None if the dim is not sharded."""
     leaves, structure = jax.tree.flatten(xs)
-    axes, parts = _shards("map", leaves, [0] * len(leaves), None)
+    axes, parts = _shards(name, leaves, [0] * len(leaves), None)
     if not axes:
         return None
-    over = _map_shards("map", fun, 0, axes, lambda inner: lambda shard: loop(inner, shard))
+    over = _map_shards(name, fun, 0, axes, lambda inner: lambda shard: loop(inner, shard))
     return over(jax.tree.unflatten(structure, parts))
 
 

@@ -173,6 +173,8 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     assert isinstance(loop, Scan)
     n, m = loop.consts, loop.consts + loop.carry
     consts, carry, xs = operands[:n], _Carry(operands[n:m]), operands[m:]
+    if not loop.carry and any(x.type.dims[0].axes for x in xs if is_typed(x)):  # each device loops over its own
+        xs = type_constants(xs)
     constant, varies = list(map(is_constant, xs)), [False] * (len(eqn.outvars) - loop.carry)
 
     def body(state: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
