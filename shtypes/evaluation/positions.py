@@ -1,14 +1,13 @@
-"""Indices that count 0, 1, 2, ... along a dim, followed through equations.
+"""Indices that count 0, 1, 2, ... along a dim, in order or not, followed through equations.
 
 ``x[jnp.arange(n), labels]`` and `jnp.put_along_axis` index rows by counting; such a dim is a batch dim of the lookup,
-and each device looks up in its rows.
+and each device looks up in its rows. What a sort takes along counts in another order, as `jnp.argsort` does.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -27,9 +26,10 @@ _MOST: Final = 1 << 20
 
 
 class Count(NamedTuple):
-    """The note on an array that counts 0, 1, 2, ... along ``dim``."""
+    """The note on an array that counts 0, 1, 2, ... along ``dim``, perhaps in another order."""
 
     dim: int
+    in_order: bool = True
 
 
 class Counts(NamedTuple):
@@ -69,7 +69,7 @@ def counted(ids: Any) -> dict[int, int]:
     last = len(ids.shape) - 1
     if isinstance(about, Counts):
         return dict(about.dims)
-    if isinstance(about, Count) and about.dim != last:
+    if isinstance(about, Count) and about.in_order and about.dim != last:
         return dict.fromkeys(range(ids.shape[last]), about.dim)
     is_plain = isinstance(ids, (np.ndarray, jax.Array)) and not isinstance(ids, jax.core.Tracer)
     if about is None and is_plain and not is_typed(ids):  # a typed value may differ on each device
@@ -97,7 +97,7 @@ def _broadcast(eqn: Any, xs: Sequence[Any]) -> Any:
         return about
     if isinstance(about, Count):
         dim = int(eqn.params["broadcast_dimensions"][about.dim])
-        return Count(dim) if shape[dim] == xs[0].shape[about.dim] else None
+        return about._replace(dim=dim) if shape[dim] == xs[0].shape[about.dim] else None
     return None
 
 
@@ -111,7 +111,7 @@ def _reshape(eqn: Any, xs: Sequence[Any]) -> Any:
     src_dims, dst_dims = ([d for d, n in enumerate(shape) if n != 1] for shape in (src, dst))
     if [src[d] for d in src_dims] != [dst[d] for d in dst_dims] or about.dim not in src_dims:
         return None
-    return Count(dst_dims[src_dims.index(about.dim)])
+    return about._replace(dim=dst_dims[src_dims.index(about.dim)])
 
 
 def _concatenate(eqn: Any, xs: Sequence[Any]) -> Any:
@@ -130,24 +130,41 @@ def _same(eqn: Any, xs: Sequence[Any]) -> Any:
 
 
 @dataclass(eq=False)
-class _Placed:
-    """A value inside a call."""
+class Placed:
+    """A value of a program that is not evaluated."""
 
     shape: tuple[int, ...]
-    place: Any
+    place: Any = None
+
+
+def positions_in(jaxpr: Any, known: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """What the variables of a program count: a function to values as `place_of` takes them.
+
+    Args:
+        jaxpr: The program.
+        known: Values of arguments and constants.
+    """
+    env = dict(known)
+
+    def read(v: Any) -> Any:
+        return literal_value(v) if is_literal(v) else env[v] if v in env else Placed(v.aval.shape)
+
+    for eqn in jaxpr.eqns:
+        places = zip(eqn.outvars, positions(eqn, list(map(read, eqn.invars))), strict=False)
+        env.update((v, Placed(v.aval.shape, place)) for v, place in places)
+    return read
 
 
 def _call(eqn: Any, xs: Sequence[Any]) -> list[Any]:
-    body, env = jaxpr_of(eqn.params["jaxpr"]), dict[Any, Any]()
-    env.update(zip((*body.invars, *body.constvars), (*xs, *captured(eqn.params["jaxpr"])), strict=True))
+    body = jaxpr_of(eqn.params["jaxpr"])
+    known = zip((*body.invars, *body.constvars), (*xs, *captured(eqn.params["jaxpr"])), strict=True)
+    return [place_of(v) for v in map(positions_in(body, dict(known)), body.outvars)]
 
-    def read(v: Any) -> Any:
-        return literal_value(v) if is_literal(v) else env[v]
 
-    for inner in body.eqns:
-        about = itertools.chain(positions(inner, [read(v) for v in inner.invars]), itertools.repeat(None))
-        env.update((v, _Placed(v.aval.shape, place)) for v, place in zip(inner.outvars, about, strict=False))
-    return [place_of(read(v)) for v in body.outvars]
+def _sort(eqn: Any, xs: Sequence[Any]) -> list[Any]:
+    """What counts along the dim of a sort counts in another order after it."""
+    about, dim = list(map(place_of, xs)), int(eqn.params["dimension"])
+    return [Count(dim, in_order=False) if isinstance(a, Count) and a.dim == dim else None for a in about]
 
 
 _FOLLOWED: Final[dict[str, Callable[[Any, Sequence[Any]], Any]]] = {
@@ -186,9 +203,10 @@ def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None
 
 def positions(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
     """What the results of an equation count, from its operands; None if unknown, as it is of those beyond the last."""
-    if eqn.primitive.name == "jit":
+    several = {"jit": _call, "sort": _sort}.get(eqn.primitive.name)
+    if several is not None:
         are = [_is_of_positions(v.aval) for v in eqn.outvars]
-        notes = _call(eqn, operands) if any(are) else []
+        notes = several(eqn, operands) if any(are) else []
         return [about if counts else None for about, counts in zip(notes, are, strict=False)]
     follows = _FOLLOWED.get(eqn.primitive.name)
     return (follows(eqn, operands),) if follows is not None and _is_of_positions(eqn.outvars[0].aval) else ()
@@ -201,11 +219,13 @@ def _note_widening(src: Any, out: Any) -> None:
 
 
 def _is_of_positions(aval: Any) -> bool:
-    """Whether an array has bools, or integers of at least 32 bits."""
+    """Whether an array has bools, or integers that can count along its dims."""
     dtype = aval.dtype
     if not isinstance(dtype, np.dtype) or math.prod(aval.shape) <= 1:
         return False
-    return dtype == np.dtype(bool) or (bool(np.issubdtype(dtype, np.integer)) and dtype.itemsize >= 4)
+    return dtype == np.dtype(bool) or (
+        bool(np.issubdtype(dtype, np.integer)) and np.iinfo(dtype).max >= max(aval.shape) - 1
+    )
 
 
 def copy_position_notes(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:

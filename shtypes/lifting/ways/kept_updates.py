@@ -9,25 +9,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from shtypes._compat.jaxprs import is_literal, literal_value
-from shtypes.evaluation.positions import counted, positions
+from shtypes.evaluation.positions import counted, positions_in
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.uses import Uses, uses_of
 from shtypes.rules.lookups import DimensionNumbers
-
-
-class _Indices(NamedTuple):
-    """What is known of a variable: its shape, and along which dims it counts."""
-
-    shape: tuple[int, ...]
-    place: Any = None
 
 
 def with_kept_updates(jaxpr: Any) -> Any:
@@ -36,12 +29,8 @@ def with_kept_updates(jaxpr: Any) -> Any:
     asked = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _asked(e, uses)) is not None}
     if not asked:
         return jaxpr
-    known: dict[Any, _Indices] = {}
-    for eqn in jaxpr.eqns:
-        operands = [literal_value(v) if is_literal(v) else known.get(v, _Indices(v.aval.shape)) for v in eqn.invars]
-        places = zip(eqn.outvars, positions(eqn, operands), strict=False)
-        known.update((v, _Indices(v.aval.shape, place)) for v, place in places)
-    counts = {i: counted(known.get(s.invars[1], _Indices(s.invars[1].aval.shape))) for i, s in asked.items()}
+    value = positions_in(jaxpr, {})
+    counts = {i: counted(value(scatter.invars[1])) for i, scatter in asked.items()}
     eqns = [y for i, e in enumerate(jaxpr.eqns) for y in (_found(e, asked[i], counts[i]) if i in asked else [e])]
     return with_used(jaxpr, eqns)
 

@@ -3,77 +3,46 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, with_equations
+from shtypes._compat.jaxprs import jaxpr_of, with_equations
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.positions import Count, Placed, place_of, positions_in
 from shtypes.evaluation.rows.lookups import applies
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, way
-from shtypes.lifting.ways.order import numbered, sorted_by_columns
-from shtypes.lifting.ways.uses import uses_of
+from shtypes.lifting.ways.order import sorted_by_columns
 from shtypes.ops.arithmetic import add
-from shtypes.ops.shards import axes_of, least_or_most, of_device, type_of
+from shtypes.ops.shards import axes_of, of_device, type_of
 from shtypes.rules.lookups import DimensionNumbers
 
 
 def with_unique_places(jaxpr: Any) -> Any:
     """Marks the scatters by permutations in a program as such; returns the program itself if there are none."""
-    return _marked(jaxpr, ())[0]
+    return _marked(jaxpr, (None,) * len(jaxpr.invars))
 
 
 @functools.lru_cache(maxsize=256)
-def _marked(jaxpr: Any, places: tuple[tuple[int, int], ...]) -> tuple[Any, tuple[tuple[int, int], ...]]:
-    """The marked program, and which results are permutations along which dim, given which arguments are."""
-    dims = {jaxpr.invars[i]: d for i, d in places}  # the variables that are permutations, with the dim
+def _marked(jaxpr: Any, places: tuple[Any, ...]) -> Any:
+    """The marked program, by what its arguments count."""
+    args = (Placed(v.aval.shape, place) for v, place in zip(jaxpr.invars, places, strict=True))
+    value = positions_in(jaxpr, dict(zip(jaxpr.invars, args, strict=True)))
     eqns = []
-    for i, eqn in enumerate(jaxpr.eqns):
-        if found := numbered(jaxpr, i):
-            dims[eqn.outvars[found[1]]] = int(eqn.params["dimension"])
-        elif eqn.primitive.name in CALLS:
-            body, results = _marked(jaxpr_of(eqn.params["jaxpr"]), _known(dims, eqn.invars))
-            dims.update((eqn.outvars[j], d) for j, d in results)
-            if body is not jaxpr_of(eqn.params["jaxpr"]):
-                closed = with_equations(eqn.params["jaxpr"], body.eqns, body.outvars)
-                eqn = eqn.replace(params={**eqn.params, "jaxpr": closed})
-        elif (kept := _kept(eqn, jaxpr)) in dims:
-            dims[eqn.outvars[0]] = dims[kept]
-        elif (d := _scattered_dim(eqn)) is not None and (1, d) in _known(dims, eqn.invars):
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in CALLS:
+            closed = eqn.params["jaxpr"]
+            body = _marked(jaxpr_of(closed), tuple(place_of(value(v)) for v in eqn.invars))
+            if body is not jaxpr_of(closed):
+                eqn = eqn.replace(params={**eqn.params, "jaxpr": with_equations(closed, body.eqns, body.outvars)})
+        elif (d := _scattered_dim(eqn)) is not None and place_of(value(eqn.invars[1])) == Count(d, in_order=False):
             mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
             eqn = eqn.replace(params={**eqn.params, "unique_indices": True, "mode": mode})
         eqns.append(eqn)
-    return with_used(jaxpr, eqns), _known(dims, jaxpr.outvars)
-
-
-def _known(dims: Mapping[Any, int], variables: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    return tuple((i, dims[v]) for i, v in enumerate(variables) if not is_literal(v) and v in dims)
-
-
-def _kept(eqn: Any, jaxpr: Any) -> Any:
-    """The operand with the same indices as the result, perhaps without a last dim of one; None if there is none."""
-    if eqn.primitive.name not in ("broadcast_in_dim", "convert_element_type", "reshape", "select_n"):
-        return None
-    p, v, (y,) = eqn.params, eqn.invars[0], [w.aval for w in eqn.outvars]
-    match eqn.primitive.name:
-        case "convert_element_type":
-            keeps = jnp.issubdtype(y.dtype, np.integer) and least_or_most(y.dtype, most=True) >= max(y.shape, default=0)
-        case "select_n":  # replaces negative indices, of which there are none
-            by, v = uses_of(jaxpr).maker(v, "lt"), eqn.invars[1]
-            keeps = by is not None and by.invars[0] is v and _is_zero(by.invars[1])
-        case _:
-            last = () if y.shape == v.aval.shape else (1,)
-            keeps = y.shape == (*v.aval.shape, *last)
-            keeps = keeps and tuple(p.get("broadcast_dimensions", range(v.aval.ndim))) == (*range(v.aval.ndim),)
-    return v if keeps and not is_literal(v) else None
-
-
-def _is_zero(v: Any) -> bool:
-    return is_literal(v) and not np.any(v.val)
+    return with_used(jaxpr, eqns)
 
 
 def _scattered_dim(eqn: Any) -> int | None:
