@@ -57,6 +57,16 @@ def twice(x: Any, k: Any) -> Any:
     return reflected("wrap")(jax.nn.relu(reflected("reflect")(x, k)), k)
 
 
+def odd(x: Any) -> Any:
+    """Results whose number the devices do not divide."""
+    return lax.reduce_window(x, -np.inf, lax.max, (1, 3, 1, 1), (1, 2, 1, 1), "VALID")
+
+
+def turned(x: Any, k: Any) -> Any:
+    """Results along another dim than the operand."""
+    return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NCHW"))
+
+
 def convolved(x: Any, k: Any) -> Any:
     return jnp.convolve(jnp.pad(x, 4, mode="reflect"), k, "valid")
 
@@ -78,6 +88,8 @@ CASES = [
     Case("around", around, (SEQ, f32(5, 3, 3)), ("f32[2,64@x,3]", "f32[5,3,3]"), (96, 240)),
     Case("conv, of ones", of_ones, IMAGE, KERNEL, (2 * 4 * 4 * 3 * 4, 768)),  # the border of both is one
     Case("twice", twice, IMAGE, KERNEL, (4 * ROW, 3456)),
+    Case("odd", odd, IMAGE[:1], KERNEL[:1], (2880, 3072)),
+    Case("turned", turned, IMAGE, KERNEL, (384, 768)),
     Case("jnp.convolve", convolved, (f32(64), f32(9)), ("f32[64@x]", "f32[9]"), (68, 224)),
 ]
 

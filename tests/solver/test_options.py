@@ -19,7 +19,7 @@ from shtypes.api import load
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.positions import Counts
 from shtypes.evaluation.table import BODIES
-from shtypes.lifting.ways.windows import windowed
+from shtypes.lifting.ways.moves import windowed
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
 from shtypes.solver.graph import Graph

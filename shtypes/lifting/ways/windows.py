@@ -15,32 +15,17 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from shtypes.core.array import Array
-from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.rows.reductions import windows_of
-from shtypes.lifting.ways.choice import way
 from shtypes.lifting.ways.moved import Layout, Moved, Results
 from shtypes.ops.arithmetic import add
 from shtypes.ops.arranged import Shard, arranged
-from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import (
-    Axes,
-    as_sharded,
-    as_unreduced,
-    axes_of,
-    axis_index,
-    bound,
-    least_or_most,
-    of_all,
-    of_device,
-    type_of,
-)
+from shtypes.ops.shards import Axes, as_unreduced, axes_of, bound, least_or_most, of_all, type_of
 from shtypes.rules.einsum_like import Window
 
 CONV: Final = lax.conv_general_dilated_p.name
@@ -168,18 +153,14 @@ class _Reach(NamedTuple):
     device: Any
     border: Border
 
-    def bordered(self, x: Any, fill: Any = 0) -> Array:
-        """Shards, or a moved value, with their borders from other devices; ``fill`` beyond the ends."""
-        dim, border = self.place.operand, self.border
-        if not isinstance(x, Moved):
-            size = type_of(x).shape[dim] * len(border.starts)
-            x = Moved.of(Shard(x, size), size)
-        nth = np.arange(border.size)
+    def bordered(self, x: Moved, fill: Any = 0) -> Array:
+        """A moved value, on each device with its border; ``fill`` beyond the ends."""
+        border, nth = self.border, np.arange(self.border.size)
         at = np.add.outer(border.starts, nth)
         there = (at >= 0) & (at < x.size) & np.less.outer(nth, border.counts).T
         filled = np.array([len(x.sources) if np.any(fill) else -1, 0])
         taken = np.where(there[..., None], x.origin[np.clip(at, 0, x.size - 1)], filled)
-        return arranged(self.device, [*x.sources, fill], taken.reshape(-1, 2), dim, self.axes)
+        return arranged(self.device, [*x.sources, fill], taken.reshape(-1, 2), self.place.operand, self.axes)
 
     def unbordered(self, x: Any, first: Sequence[int], size: int) -> Array:
         """Adds the elements of shards with borders where they came from, ``size`` from the first of each device on."""
@@ -196,14 +177,13 @@ class _Reach(NamedTuple):
         return result
 
 
-def _windowed(eqn: Any, reaches: Sequence[_Reach], x: Any, others: Sequence[Any]) -> Any:
+def _windowed(eqn: Any, reach: _Reach, x: Any, others: Sequence[Any]) -> Any:
     """What the windows of an equation compute of operands with their borders: of ``x``, and kernels or cotangents."""
     name, fill = eqn.primitive.name, fill_of(eqn)
     padding = [tuple(map(int, pads)) for pads in eqn.params["padding"]]
-    for reach in reaches:
-        x = reach.bordered(x, fill)
-        others = others if name in (CONV, SCATTER) else [reach.bordered(y) for y in others]
-        padding[reach.nth] = reach.border.padding
+    padding[reach.nth] = reach.border.padding
+    x = reach.bordered(x, fill)
+    others = others if name in (CONV, SCATTER) else list(map(reach.bordered, others))
     return bound(eqn, padding=tuple(padding))(*((x, *others) if name == CONV else (*others, x)))
 
 
@@ -212,133 +192,47 @@ def _operands(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
     return operands if eqn.primitive.name == CONV else (operands[-1], *operands[:-1])
 
 
-# of shards
-
-
-class _Part(NamedTuple):
-    """The results of each device along a dim: an even share, from the first of a device on, and what they reach."""
-
-    share: Fraction
-    first: tuple[int, ...]
-    border: Border
-
-
-def _part_of(w: Window, size: int, results: int, devices: int, sizes: tuple[int, int]) -> _Part | None:
-    """The results of windows that each device computes; None if it has none, or the padding would differ.
-
-    Where the devices do not divide their number, shares are even, or begin where shards do, or are of complete rows,
-    whichever sends less.
-
-    Args:
-        w: The window.
-        size: The size of a shard.
-        results: The number of results of all devices.
-        devices: The number of devices.
-        sizes: The sizes of the operand and of the result.
-    """
-    if not results or not size:
-        return None
-    unit, even, aligned = _unit_of(w), Fraction(results, devices), Fraction(size * w.base_dilation, w.stride)
-    rows = sizes[0] // (size * devices), sizes[1] // results
-
-    def part(share: Fraction) -> tuple[Any, _Part | None]:
-        first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(devices))
-        counts = [min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first)]
-        border = _border_along(w, first, counts)
-        sent = border and border.sent(size) * rows[0] + (devices - 1) * math.ceil(share * rows[1])
-        return sent, border and _Part(share, first, border)
-
-    shares = {even, max(even, aligned), Fraction(math.ceil(even))} if results % devices else {even}
-    return min((part(share) for share in sorted(shares)), key=lambda each: each[0] or 0)[1]
-
-
-@of_device("slice")
-def _of_device(y: Any, device: Any, starts: Sequence[int], count: int, dim: int) -> Any:
-    return lax.dynamic_slice_in_dim(y, jnp.asarray(starts)[device], count, dim)
-
-
-def _joined(y: Any, dim: int, axes: Axes, part: _Part, size: int) -> Any:
-    """The results from those of the devices: sharded, or all of them where the devices do not divide their number."""
-    first, n = part.first, len(part.first)
-    if size % n:
-        return of_all(y, first, part.share, size, dim, axes)
-    starts = [d * size // n - start for d, start in enumerate(first)]
-    if type_of(y).shape[dim] * n > size:
-        y = _of_device(y, axis_index(y, axes), starts, size // n, dim)
-    return as_sharded(y, dim, axes)
-
-
-def _crossed(eqn: Any, x: Any, others: Sequence[Any]) -> list[tuple[_Reach, _Part | None]] | None:
-    """What windows reach of other shards, and the results of each device; None of what is summed. Of others None."""
-    t, convolves, found = type_of(x), eqn.primitive.name == CONV, list[tuple[_Reach, _Part | None]]()
-    counted = (eqn.invars if eqn.primitive.name == SCATTER else eqn.outvars)[0].aval.shape
-    for nth, (w, place) in enumerate(zip(windows_along(eqn), places(eqn), strict=True)):
-        beside = place.operand if place.kernel is None else place.kernel
-        axes, of_others = t.dims[place.operand].axes, [axes_of(y, beside) for y in others]
-        n, size, results = t.mesh.product(axes), t.local_shape[place.operand], counted[place.result]
-        sums, part = convolves and any(of_others), None
-        if sums:  # the gradient of a kernel: a window of all the dim, each device has a term of the sum
-            border = _border_of_sharded_window(w, Layout.even(w.size, n), results)
-        elif n == 1 or w.stays_within(size):
-            continue
-        else:
-            part = _part_of(w, size, results, n, (t.size, math.prod(counted)))
-            border = part and part.border
-        alike = all(each == axes for each in of_others) or (convolves and not sums)
-        split = {a for y in others for d, dim in enumerate(type_of(y).dims) if d != beside for a in dim.axes}
-        if border is None or not alike or not split.isdisjoint(axes):
-            return None
-        found.append((_Reach(nth, place, axes, axis_index(x, axes), border), part))
-    return found or None
-
-
-@way(CONV, *POOLS)
-def windowed(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Exchanges a border of ``reach - stride`` elements for each sharded dim; backward as much, and its cotangent."""
+def crossing(eqn: Any, operands: Sequence[Any]) -> tuple[int, Axes, bool] | None:
+    """The first windows that cross shards, the axes that shard the dim, and whether they too are sharded: a kernel."""
     x, *others = _operands(eqn, operands)
-    crossed = _crossed(eqn, x, others) if all(map(is_typed, operands)) else None
-    if crossed is None:
+    t = type_of(x)
+    if not t.size or not all(eqn.outvars[0].aval.shape):
         return None
-    size, shape = type_of(x).local_shape, eqn.outvars[0].aval.shape
-    of_others = [reach.axes for reach, part in crossed if eqn.primitive.name != CONV or not part]
-    x = as_varying(x, tuple(a for reach, _ in crossed for a in reach.axes))
-    others = [as_varying(y, tuple(a for axes in of_others for a in axes)) for y in others]
-    y = _windowed(eqn, [reach for reach, _ in crossed], x, others)
-    for reach, part in reversed(crossed):
-        dim = reach.place.result
-        if part is None:
-            y = as_unreduced(y, reach.axes)
-        elif eqn.primitive.name == SCATTER:
-            first = range(0, size[dim] * len(part.first), size[dim])
-            y = as_sharded(reach.unbordered(y, first, size[dim]), dim, reach.axes)
-        else:
-            y = _joined(y, dim, reach.axes, part, shape[dim])
-    return [y]
+    for nth, (w, place) in enumerate(zip(windows_along(eqn), places(eqn), strict=True)):
+        axes, of_kernel = t.dims[place.operand].axes, () if place.kernel is None else axes_of(others[0], place.kernel)
+        if axes and (of_kernel or not w.stays_within(t.local_shape[place.operand])):
+            return (nth, axes, bool(of_kernel)) if of_kernel in ((), axes) else None
+    return None
 
 
 # of moved values
 
 
 def windows_of_moved(
-    eqn: Any, operands: Sequence[Any], dim: int, axes: Axes, device: Any, block: Callable[[Moved], Any]
+    eqn: Any,
+    operands: Sequence[Any],
+    nth: int,
+    axes: Axes,
+    device: Any,
+    block: Callable[[Moved], Any],
+    *,
+    alone: bool,
 ) -> Any:
     """What windows along a dim compute: their results, or of a kernel that is moved a pending sum.
 
     Args:
         eqn: The equation.
         operands: Moved values, and other kernels.
-        dim: The dim.
-        axes: The axes that shard it.
+        nth: Which of its windows.
+        axes: The axes that shard the dim.
         device: The index of the device along the axes.
         block: Materializes a moved value, with zeros beyond its end.
+        alone: Whether to gather results whose number the devices do not divide.
     """
     x, *others = _operands(eqn, operands)
     name, n = eqn.primitive.name, type_of(device).mesh.product(axes)
     sums, scatters = name == CONV and isinstance(others[0], Moved), name == SCATTER
-    if dim not in (window_dims if sums else result_dims)(eqn):
-        raise ShardingTypeError(f"`{name}` has its results along another dim than {dim}")
-    nth = [place.operand for place in places(eqn)].index(dim)
-    w, place, shape = windows_along(eqn)[nth], places(eqn)[nth], eqn.outvars[0].aval.shape
+    w, place, size = windows_along(eqn)[nth], places(eqn)[nth], eqn.outvars[0].aval.shape[places(eqn)[nth].result]
 
     def reach(border: Border | None) -> _Reach:
         if border is None:
@@ -346,19 +240,45 @@ def windows_of_moved(
         return _Reach(nth, place, axes, device, border)
 
     if sums:
-        border = _border_of_sharded_window(w, Layout.even(others[0].size, n), shape[place.result])
-        return as_unreduced(_windowed(eqn, [reach(border)], x, [block(others[0])]), axes)
+        border = _border_of_sharded_window(w, Layout.even(others[0].size, n), size)
+        return as_unreduced(_windowed(eqn, reach(border), x, [block(others[0])]), axes)
 
     @functools.cache
     def compute(first: Sequence[int], counts: Sequence[int]) -> Any:
         if not scatters:
-            return _windowed(eqn, [reach(_border_along(w, first, counts))], x, others)
+            return _windowed(eqn, reach(_border_along(w, first, counts)), x, others)
         layout = Layout.even(others[0].size, n)
         of_source = reach(_border_along(w, layout.first, layout.counts))
-        return of_source.unbordered(_windowed(eqn, [of_source], x, [block(others[0])]), first, max(counts))
+        return of_source.unbordered(_windowed(eqn, of_source, x, [block(others[0])]), first, max(counts))
 
+    if alone and size % n:
+        rows = _operands(eqn, eqn.invars)[0].aval.size // x.size, eqn.outvars[0].aval.size // size
+        share, first, counts = _shares(w, x.size // n, size, n, rows)
+        return of_all(compute(first, counts), first, share, size, place.result, axes)
     beside = _beside(w, others[0].size if scatters else x.size, n, scatters=scatters)
-    return Results(shape[dim], beside, _unit_of(w), compute)
+    return Results(size, beside, _unit_of(w), compute)
+
+
+def _shares(
+    w: Window, size: int, results: int, n: int, rows: tuple[int, int]
+) -> tuple[Fraction, tuple[int, ...], tuple[int, ...]]:
+    """The share of each device in results that are gathered, the first of each device, and how many it computes.
+
+    Shares are even, or begin where shards of a ``size`` do, or are of complete rows, whichever sends less; ``rows`` are
+    the elements of a row of the operand and of the result.
+    """
+    unit, even, aligned = _unit_of(w), Fraction(results, n), Fraction(size * w.base_dilation, w.stride)
+
+    def computed(share: Fraction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(n))
+        return first, tuple(min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first))
+
+    def sent(share: Fraction) -> int:
+        border = _border_along(w, *computed(share))
+        return 0 if border is None else border.sent(size) * rows[0] + (n - 1) * math.ceil(share * rows[1])
+
+    share = min(sorted({even, max(even, aligned), Fraction(math.ceil(even))}), key=sent)
+    return share, *computed(share)
 
 
 def _beside(w: Window, size: int, n: int, *, scatters: bool) -> tuple[int, ...]:
