@@ -19,6 +19,7 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import bind_in_program
 from shtypes._compat.program_keys import key_of_equation
 from shtypes.evaluation.undo_ravel import with_used
+from shtypes.lifting.ways.moving import at_sizes
 from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.slices import (
@@ -111,17 +112,10 @@ class _Writer:
 
     def _bound(self, eqn: Any, plan: Plan, operands: Sequence[Any]) -> list[Any]:
         """Binds the primitive on operands before slices."""
-        p, shape, x = dict(eqn.params), shape_before(eqn.outvars[0], plan.results[0]), operands[0].aval.shape
-        for name in ("shape", "new_sizes"):
-            p.update({name: shape} if name in p else {})
-        if eqn.primitive.name == "slice":
-            if shape == x:
-                return list(operands)
-            p["start_indices"] = tuple(0 if d in plan.results[0] else n for d, n in enumerate(p["start_indices"]))
-            p["limit_indices"] = tuple(x[d] if d in plan.results[0] else n for d, n in enumerate(p["limit_indices"]))
-        elif "slice_sizes" in p:
-            sliced = zip(p["slice_sizes"], eqn.invars[0].aval.shape, x, strict=True)
-            p["slice_sizes"] = tuple(after if n == before else n for n, before, after in sliced)
+        shape, x = shape_before(eqn.outvars[0], plan.results[0]), operands[0].aval.shape
+        if eqn.primitive.name == "slice" and shape == x:
+            return list(operands)
+        p = at_sizes(eqn, x, {d: cut.size for d, cut in plan.results[0].items()})
         outs = [None if cuts else v for v, cuts in zip(eqn.outvars, plan.results, strict=True)]
         f = with_rule(eqn).fn if eqn.primitive.name == RULED else functools.partial(_bound, eqn.replace(params=p))
         try:

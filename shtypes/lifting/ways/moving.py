@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,50 +53,62 @@ def origin_of(eqn: Any, dim: int) -> np.ndarray:
     return np.where(places[:, None] < 0, [1, 0], origin_in(0, places))  # the second operand fills
 
 
+def at_sizes(eqn: Any, shape: Sequence[int], sizes: Mapping[int, int]) -> dict[str, Any]:
+    """The parameters of an equation whose results have other ``sizes`` of some dims, along which it does nothing.
+
+    Args:
+        eqn: The equation.
+        shape: The shape of its first operand.
+        sizes: The sizes, by dim of its results.
+    """
+    p = dict(eqn.params)
+    of_results = tuple(sizes.get(d, n) for d, n in enumerate(eqn.outvars[0].aval.shape))
+    p.update((name, of_results) for name in ("shape", "new_sizes") if name in p)
+    if "slice_sizes" in p:
+        before = zip(p["slice_sizes"], eqn.invars[0].aval.shape, shape, strict=True)
+        p["slice_sizes"] = tuple(new if n == old else n for n, old, new in before)
+    match eqn.primitive.name:
+        case "slice":
+            p["start_indices"] = tuple(0 if d in sizes else n for d, n in enumerate(p["start_indices"]))
+            p["limit_indices"] = tuple(shape[d] if d in sizes else n for d, n in enumerate(p["limit_indices"]))
+            p["strides"] = tuple(1 if d in sizes else n for d, n in enumerate(p["strides"] or [1] * len(shape)))
+        case "pad":
+            p["padding_config"] = tuple((0, 0, 0) if d in sizes else n for d, n in enumerate(p["padding_config"]))
+        case "rev":
+            p["dimensions"] = tuple(d for d in p["dimensions"] if d not in sizes)
+    return p
+
+
 def elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
     """The parameters of a primitive that moves elements, without what it does along a dim; None if nothing is left."""
-    p, ndim, held = eqn.params, eqn.invars[0].aval.ndim, blocks[dim]
-
-    def with_dim(values: Any, value: Any) -> tuple[Any, ...]:
-        return tuple(value if d == dim else each for d, each in enumerate(values))
-
+    p = at_sizes(eqn, blocks, {dim: blocks[dim]})
     match eqn.primitive.name:
-        case "concatenate":
-            return None if p["dimension"] == dim else {}
-        case "split":
-            return None if p["axis"] == dim else {}
+        case "concatenate" | "split":
+            return {} if p["axis" if "axis" in p else "dimension"] != dim else None
         case "rev":
-            dims = tuple(d for d in p["dimensions"] if d != dim)
-            return {"dimensions": dims} if dims else None
+            moves = bool(p["dimensions"])
         case "pad":
-            config = with_dim(p["padding_config"], (0, 0, 0))
-            return {"padding_config": config} if any(map(any, config)) else None
-        case "broadcast_in_dim":
-            shape = with_dim(eqn.outvars[0].aval.shape, held)
-            return {"shape": shape} if shape != blocks else None
-    start, limit = with_dim(p["start_indices"], 0), with_dim(p["limit_indices"], held)
-    steps = with_dim(p["strides"] or [1] * ndim, 1)
-    some = (start, limit, steps) != ((0,) * ndim, blocks, (1,) * ndim)
-    return {"start_indices": start, "limit_indices": limit, "strides": steps} if some else None
+            moves = any(map(any, p["padding_config"]))
+        case "slice":
+            steps = zip(p["start_indices"], p["limit_indices"], p["strides"], strict=True)
+            moves = list(steps) != [(0, n, 1) for n in blocks]
+        case _:
+            moves = p["shape"] != blocks
+    return p if moves else None
 
 
 def beside(eqn: Any, dim: int, block: Sequence[int]) -> dict[str, Any] | None:
     """The parameters, on a block, of a primitive that changes dims behind a dim; None if it changes it, or another."""
-    p, before, after = eqn.params, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-    if before[: dim + 1] != after[: dim + 1]:
-        return None
-    shape = tuple(block[d] if d == dim else n for d, n in enumerate(after))
+    p = eqn.params
+    behind = eqn.invars[0].aval.shape[: dim + 1] == eqn.outvars[0].aval.shape[: dim + 1]
     match eqn.primitive.name:
-        case "squeeze":
-            return {} if min(p["dimensions"]) > dim else None
-        case "reduce_sum":
-            return {} if min(p["axes"]) > dim else None
-        case "transpose":
-            return {}
+        case "squeeze" | "reduce_sum":
+            behind &= min(p.get("axes", p.get("dimensions"))) > dim
         case "reshape":
-            return {"new_sizes": shape} if p["dimensions"] is None else None
-    kept = tuple(range(dim + 1))
-    return {"shape": shape} if tuple(p["broadcast_dimensions"])[: dim + 1] == kept else None
+            behind &= p["dimensions"] is None
+        case "broadcast_in_dim":
+            behind &= tuple(p["broadcast_dimensions"])[: dim + 1] == tuple(range(dim + 1))
+    return at_sizes(eqn, block, {dim: block[dim]}) if behind else None
 
 
 # kinds
