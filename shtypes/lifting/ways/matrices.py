@@ -60,9 +60,7 @@ def _signs(top: Any, r: Any) -> Any:
     return lax.fori_loop(0, n, step, (top, jnp.ones_like(r[..., 0])))[1]
 
 
-@of_device("qr")
-def _qr(a: Any) -> Any:
-    return jnp.linalg.qr(a)
+_qr = of_device("qr")(jnp.linalg.qr)
 
 
 @of_device("factors")
@@ -79,13 +77,10 @@ def _signed(q: Any, r: Any, signs: Any) -> Any:
 
 
 @of_device("quotient")
-def _quotient(x: Any, r: Any) -> Any:
-    return lax.linalg.triangular_solve(r, x)
-
-
-@of_device("product")
-def _inner(q: Any, quotient: Any) -> Any:
-    return _multiplied(q.mT.conj(), quotient)
+def _quotient(q: Any, r: Any, dx: Any) -> Any:
+    """The quotient of a tangent by R, and a device's term of its product with Q."""
+    quotient = lax.linalg.triangular_solve(r, dx)
+    return quotient, _multiplied(q.mT.conj(), quotient)
 
 
 def _turn(inner: Any) -> Any:
@@ -95,18 +90,13 @@ def _turn(inner: Any) -> Any:
 
 
 @of_device("tangent")
-def _tangent_of_rows(q: Any, quotient: Any, inner: Any) -> Any:
-    return quotient + _multiplied(q, _turn(inner) - inner)
+def _tangents(q: Any, r: Any, quotient: Any, inner: Any) -> Any:
+    """The tangents of a device's rows of Q, and of R."""
+    rest = inner - _turn(inner)
+    return quotient - _multiplied(q, rest), _multiplied(rest, r)
 
 
-@of_device("tangent")
-def _tangent_of_triangle(r: Any, inner: Any) -> Any:
-    return _multiplied(inner - _turn(inner), r)
-
-
-@of_device("product")
-def _times(q: Any, u: Any) -> Any:
-    return q @ u
+_times = of_device("product")(jnp.matmul)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
@@ -124,9 +114,8 @@ def _of_the_whole(axes: Axes, dim: int, name: str, has_signs: bool, primals: Any
     """The JVP of the QR of all the matrix: the rows of a device may be singular."""
     q, r = _decomposed(*primals, axes, dim, name, has_signs)
     with across_shards(name):
-        quotient = _quotient(*tangents, r)
-        inner = psum(_inner(q, quotient), axes, State.INVARIANT)
-        return (q, r), (_tangent_of_rows(q, quotient, inner), _tangent_of_triangle(r, inner))
+        quotient, inner = _quotient(q, r, *tangents)
+        return (q, r), tuple(_tangents(q, r, quotient, psum(inner, axes, State.INVARIANT)))
 
 
 @way("qr", "svd")

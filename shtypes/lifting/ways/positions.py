@@ -81,9 +81,7 @@ def found_by_owners(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [as_sharded(_cast(rows, np.bool_) if t.dtype_name == "bool" else rows, d, axes)]
 
 
-@of_device("astype")
-def _cast(x: Any, dtype: Any) -> Any:
-    return x.astype(dtype)
+_cast = of_device("astype")(lax.convert_element_type)
 
 
 def _as_number(x: Any) -> Any:
@@ -175,13 +173,11 @@ def _sum_of_all(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
     eqn, axes, dim = change
     p = eqn.params
     zeros = full(x, eqn.invars[0].aval.shape[dim or 0], dim or 0, 0)
-    sums = _added_at(zeros, ids, updates, p["dimension_numbers"], p["mode"])
+    sums = _added_at(zeros, ids, updates, p["dimension_numbers"], mode=p["mode"])
     return psum(sums, axes, State.INVARIANT) if dim is None else psum_scatter(sums, axes, dim)
 
 
-@of_device("add")
-def _added_at(x: Any, ids: Any, updates: Any, numbers: Any, mode: Any) -> Any:
-    return lax.scatter_add(x, ids, updates, numbers, mode=mode)
+_added_at = of_device("add")(lax.scatter_add)
 
 
 @of_device("won")
@@ -199,9 +195,7 @@ def _shares(x: Any, y: Any, count: Any) -> Any:
     return [jnp.where(count == 0, 1, retained * share), share]
 
 
-@of_device("part")
-def _of_winners(updates: Any, won: Any) -> Any:
-    return updates * won
+_of_winners = of_device("part")(lax.mul)
 
 
 @of_device("tangent")

@@ -231,9 +231,7 @@ def _chosen(elements: Any, owner: Any, dim: int) -> Any:
     return jnp.squeeze(jnp.take_along_axis(elements, jnp.expand_dims(owner, dim), dim, mode="clip"), dim)
 
 
-@of_device("transpose")
-def _transposed(x: Any, src: int, dst: int) -> Any:
-    return jnp.moveaxis(x, src, dst)
+_transposed = of_device("transpose")(jnp.moveaxis)
 
 
 def _selected(x: Any, dim: int, axes: Axes, places: Any) -> Any:
