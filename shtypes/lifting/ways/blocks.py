@@ -9,7 +9,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from shtypes._compat.jaxprs import is_literal, variable
+from jax import lax
+
+from shtypes._compat.jaxprs import is_literal
+from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.paddings import cuts_of, pad_of
 from shtypes.lifting.ways.uses import Pairs
 
@@ -34,27 +37,33 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
     if not splits and (first.primitive.name != "reshape" or second.primitive.name not in ("pad", "slice")):
         return None
     reshape, pad = (second, first) if splits else (first, second)
-    if reshape.params["dimensions"] is not None:
-        return None
-    if pad.primitive.name == "pad":
-        pads = dict(enumerate(map(pad_of, pad.params["padding_config"])))
-    elif (cuts := cuts_of(pad)) is not None:
-        pads = {d: (-low, -high, 0) for d, (low, high, _) in cuts.items()}
-    else:
-        return None
+    pads = _pads(pad)
     moved = [d for d, each in pads.items() if any(each)]
     flat, blocks = (reshape.invars[0], reshape.outvars[0]) if splits else (reshape.outvars[0], reshape.invars[0])
-    if (
-        len(moved) != 1
-        or is_literal(pad.invars[0])
-        or (found := _block(flat.aval.shape, blocks.aval.shape, *moved)) is None
-    ):
+    if len(moved) != 1 or reshape.params["dimensions"] is not None or is_literal(pad.invars[0]):
         return None
-    (d,), (e, size) = moved, found
-    low, high, gap = pads[d]
-    if gap or low % size or high % size:
+    low, high, gap = pads[moved[0]]
+    found = _block(flat.aval.shape, blocks.aval.shape, *moved)
+    if found is None or gap or low % found[1] or high % found[1]:
         return None
-    return _ordered(reshape, pad, splits, d, e, (low // size, high // size))
+    (e, size), shape = found, second.outvars[0].aval.shape
+    low, high = low // size, high // size
+
+    def swapped(x: Any, *fill: Any) -> Any:
+        if splits:
+            x = x.reshape([n - (low + high if d == e else 0) for d, n in enumerate(blocks.aval.shape)])
+        config = [(low, high, 0) if d == e else (0, 0, 0) for d in range(x.ndim)]
+        y = lax.pad(x, fill[0], config) if fill else lax.slice_in_dim(x, -low, x.shape[e] + high, axis=e)
+        return [y.reshape(shape)]
+
+    return equations_of(swapped, [first.invars[0], *pad.invars[1:]], second, second.outvars)[0]
+
+
+def _pads(pad: Any) -> dict[int, tuple[int, int, int]]:
+    """The padding of each dim of a pad, or of a slice that crops; none of others."""
+    if pad.primitive.name == "pad":
+        return dict(enumerate(map(pad_of, pad.params["padding_config"])))
+    return {d: (-low, -high, 0) for d, (low, high, _) in (cuts_of(pad) or {}).items()}
 
 
 def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:
@@ -65,24 +74,3 @@ def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int
             inner = next((k for k in range(e + 1, len(blocks) + 1) if math.prod(blocks[e:k]) == flat[d]), None)
             return None if inner is None else (e, flat[d] // blocks[e])
     return None
-
-
-def _ordered(reshape: Any, pad: Any, splits: bool, d: int, e: int, by: tuple[int, int]) -> list[Any]:
-    """The pad of dim ``e`` of the blocks and the reshape, in the other order."""
-    x, y = (pad.invars[0], reshape.outvars[0]) if splits else (reshape.invars[0], pad.outvars[0])
-    shape = list(y.aval.shape if splits else x.aval.shape)
-    shape[e] += -sum(by) if splits else sum(by)
-    between = variable(x.aval.update(shape=tuple(shape)))
-    source, target = (between, y) if splits else (x, between)
-    if pad.primitive.name == "pad":
-        config = tuple((*by, 0) if k == e else (0, 0, 0) for k in range(len(shape)))
-        of_blocks = pad.replace(invars=[source, pad.invars[1]], outvars=[target], params={"padding_config": config})
-    else:
-        sizes = source.aval.shape
-        starts = tuple(-by[0] if k == e else 0 for k in range(len(sizes)))
-        ends = tuple(n + by[1] if k == e else n for k, n in enumerate(sizes))
-        params = {"start_indices": starts, "limit_indices": ends, "strides": None}
-        of_blocks = pad.replace(invars=[source], outvars=[target], params=params)
-    params = reshape.params | {"new_sizes": tuple(shape) if splits else y.aval.shape}
-    reshaped = reshape.replace(invars=[x if splits else between], outvars=[between if splits else y], params=params)
-    return [reshaped, of_blocks] if splits else [of_blocks, reshaped]
