@@ -201,7 +201,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
             predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted and (goal.by == "time" or _options_are_complete(program)):
                 return decisions
-            if predicted:  # greedy ops may do better, as in the body of a while loop
+            if predicted:  # greedy ops may do better, as in the body of a while loop, or each device in its own steps
                 break
         except ShardingTypeError as error:
             refused = error
@@ -217,6 +217,8 @@ def _decide(inputs: _Inputs) -> Decisions | str:
 
 def _options_are_complete(program: Program) -> bool:
     """Whether the options cover all that the ops of a program can do."""
+    if any(loop.scan.carry == 0 for loop in program.loops):  # each device may run its own steps
+        return False
     counts = [(op.eqn, sum(map(is_value, op.operands))) for op in program.ops]
     return all(eqn.primitive.name in _KNOWN and is_complete(eqn, n) for eqn, n in counts if n)
 

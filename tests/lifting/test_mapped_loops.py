@@ -87,3 +87,10 @@ def test_lengths_are_those_of_all_steps() -> None:
     assert str(sh.scan(lambda _, row: (None, row * 2), None, x, length=16)[1].type) == "f32[16@x,8]"
     with pytest.raises(sh.ShardingTypeError, match=r"in 4 steps: the leading dim of .* has size 16"):
         sh.scan(lambda _, row: (None, row * 2), None, x, length=4)
+
+
+@pytest.mark.parametrize("name", ["map", "checkpoints", "and numbers"])
+def test_where_communication_is_allowed_nothing_is_sent_either(name: str) -> None:
+    """The solver has no loops over sharded dims, and is asked whether its plan sends less than what ops choose."""
+    x, w = sh.array(X, "[16@x,8]"), sh.array(W, "[8,4]")
+    assert sh.ledger(sh.implicit_comm(sh.lift(PROGRAMS[name])), x, w).total.bytes == 0
