@@ -29,7 +29,7 @@ from shtypes.ops.elementwise import equal, isfinite
 from shtypes.ops.functions import sum as sum_
 from shtypes.ops.functions import where
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.shards import least_or_most
+from shtypes.ops.shards import least_or_most, sharded
 from shtypes.rules.local import Op
 from shtypes.types import ShType, State, dtypes
 
@@ -43,6 +43,11 @@ def as_varying(x: Any, axes: Sequence[str]) -> Array:
     goal = t.replace(dims=dims, states=t.beside_dims | dict.fromkeys(axes, VARYING))
     varying: Array = once(lambda: reinterpreted(x, goal), x, key=goal.serial)
     return varying
+
+
+def shard_of(x: Any, dim: int, axes: Sequence[str]) -> Array:
+    """The shards of a dim as a varying value, and of what these axes do not shard the slice of each device."""
+    return as_varying(x if jax.typeof(x).dims[dim].axes else sharded(x, dim, tuple(axes)), axes)
 
 
 def total(pending: Any, axes: Sequence[str], state: State = INVARIANT) -> Array:

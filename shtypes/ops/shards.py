@@ -162,6 +162,12 @@ def joined(parts: Sequence[Any], dim: int) -> Any:
     return jnp.concatenate(list(parts), axis=dim)
 
 
+@of_device("split")
+def in_parts(x: Any, n: int, dim: int) -> Any:
+    """Splits a dim into ``n`` parts along a new dim before it."""
+    return x.reshape(*x.shape[:dim], n, -1, *x.shape[dim + 1 :])
+
+
 @of_device("full")
 def full(x: Any, size: int, dim: int, fill: Any) -> Any:
     """A constant array of the shape of a value, with another size of a dim."""

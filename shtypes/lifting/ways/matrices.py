@@ -18,7 +18,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.table import BODIES
 from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.ops.arithmetic import add, subtract
-from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.sharded_reductions import as_varying, shard_of
 from shtypes.ops.shards import (
     Axes,
     across_shards,
@@ -33,7 +33,6 @@ from shtypes.ops.shards import (
     of_device,
     part,
     psum,
-    sharded,
     type_of,
 )
 from shtypes.types import State
@@ -179,7 +178,7 @@ def by_substitution(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     flips = p["transpose_a"] == left
     by_rows, lower = bool(rows.axes) != flips, p["lower"] != flips
     device, n = axis_index(a, axes), axis_size(a, axes)
-    right = _oriented(as_varying(b if axes_of(b, d) else sharded(b, d, axes), axes), not left, False)
+    right = _oriented(shard_of(b, d, axes), not left, False)
     a = _oriented(as_varying(a, axes), flips, p["conjugate_a"])
     order = range(n) if lower else range(n)[::-1]
     parts: list[Any] = []  # the solved blocks: zeros on other devices

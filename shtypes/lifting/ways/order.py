@@ -17,7 +17,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, name_of, way
 from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
-from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.sharded_reductions import as_varying, shard_of
 from shtypes.ops.shards import (
     all_gather_invariant,
     all_to_all,
@@ -31,7 +31,6 @@ from shtypes.ops.shards import (
     of_device,
     part,
     psum_scatter,
-    sharded,
     shift,
     type_of,
 )
@@ -77,9 +76,7 @@ def _shifted(places: Any, device: Any, size: int) -> Any:
     return places + (device * size).astype(places.dtype)
 
 
-@of_device("take")
-def _taken(places: Any, at: Any, dim: int) -> Any:
-    return jnp.take_along_axis(places, at, dim, mode="clip")
+_taken = of_device("take")(functools.partial(jnp.take_along_axis, mode="clip"))
 
 
 @way("top_k", "approx_top_k")
@@ -248,7 +245,7 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     if n < 2 or size < 2 * reach or not type_of(operands[0]).size:
         return None
 
-    xs = [as_varying(x if axes_of(x, dim) else sharded(x, dim, axes), axes) for x in operands]
+    xs = [shard_of(x, dim, axes) for x in operands]
     device = axis_index(operands[0], axes)
     told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     has_slots = counts is None and (p["is_stable"] or size % n > 0) and told_apart

@@ -17,21 +17,20 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.local_rows import clamped, reading
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import way
-from shtypes.ops.sharded_reductions import as_varying, constant, extreme, product, total
+from shtypes.ops.sharded_reductions import as_varying, constant, extreme, product, shard_of, total
 from shtypes.ops.shards import (
     Axes,
     all_gather_invariant,
     all_to_all,
     as_sharded,
-    axes_of,
     axis_size,
     bound,
     full,
+    in_parts,
     least_or_most,
     of_device,
     psum,
     psum_scatter,
-    sharded,
     type_of,
 )
 from shtypes.rules.lookups import DimensionNumbers
@@ -134,12 +133,6 @@ class _Change(NamedTuple):
 _added = of_device("add")(lax.add)
 
 
-@of_device("split")
-def _in_parts(x: Any, n: int, dim: int) -> Any:
-    """Splits a dim into ``n`` parts along a new dim before it."""
-    return x.reshape(*x.shape[:dim], n, -1, *x.shape[dim + 1 :])
-
-
 @of_device("join")
 def _joined(x: Any, parts: Any, name: str, dim: int) -> Any:
     """Reduces the parts along a dim, and combines them with ``x`` unless it is None."""
@@ -156,16 +149,16 @@ def _changed(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
     if dim is not None and _JOINS[name][1] is jnp.sum:
         return _added(x, psum_scatter(own, axes, dim))
     if dim is not None:
-        return _joined(x, all_to_all(_in_parts(own, n, dim), axes, dim, dim), name, dim)
-    each = as_sharded(_in_parts(own, 1, 0), 0, axes)
+        return _joined(x, all_to_all(in_parts(own, n, dim), axes, dim, dim), name, dim)
+    each = as_sharded(in_parts(own, 1, 0), 0, axes)
     if name != "scatter-mul":
         return _joined(x, extreme(name.removeprefix("scatter-"), each, (0,)), name, 0)
     divided = [d for d, size in enumerate(type_of(own).local_shape) if size % n == 0]
     if not divided:
         return _joined(x, product(each, (0,)), name, 0)
     (d, *_) = divided  # an all-reduce of products, which JAX has not
-    parts = all_to_all(_in_parts(own, n, d), axes, d, d)
-    return _joined(x, _in_parts(all_gather_invariant(_joined(None, parts, name, d), axes, d), 1, d), name, d)
+    parts = all_to_all(in_parts(own, n, d), axes, d, d)
+    return _joined(x, in_parts(all_gather_invariant(_joined(None, parts, name, d), axes, d), 1, d), name, d)
 
 
 def _sum_of_all(x: Any, ids: Any, updates: Any, change: _Change) -> Any:
@@ -237,9 +230,7 @@ def joined_of_all(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if is_complex or not (alike or (not shared and not sums)) or not {*axes}.isdisjoint(t.axes(State.UNREDUCED)):
         return None
     row = [d for d in range(type_of(updates).ndim) if d not in numbers.window][k]
-    ids, updates = (
-        as_varying(y if axes_of(y, d) else sharded(y, d, axes), axes) for y, d in ((ids, k), (updates, row))
-    )
+    ids, updates = shard_of(ids, k, axes), shard_of(updates, row, axes)
     change = _Change(eqn, axes, numbers.indexed[0] if alike else None)
     x = as_varying(x, axes) if alike else x
     is_extreme = name in ("scatter-max", "scatter-min") and t.differentiable

@@ -11,7 +11,7 @@ from jax import lax
 
 from shtypes.lifting.ways.choice import way
 from shtypes.ops.sharded_reductions import as_varying
-from shtypes.ops.shards import Axes, all_to_all, as_sharded, axis_index, axis_size, of_device, part, type_of
+from shtypes.ops.shards import Axes, all_to_all, as_sharded, axis_index, axis_size, in_parts, of_device, part, type_of
 
 
 @of_device("pad")
@@ -136,11 +136,6 @@ def _first_step(x: Any, device: Any, kind: int, count: int) -> Any:
     return y * lax.complex(jnp.cos(angle), jnp.sin(angle) if inverse else -jnp.sin(angle)).astype(y.dtype)
 
 
-@of_device("split")
-def _split(x: Any, count: int) -> Any:
-    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
-
-
 @of_device("fft")
 def _second_step(x: Any, kind: int) -> Any:
     """Transforms the last two dims as one."""
@@ -166,7 +161,7 @@ def of_one_dim(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
         return None
     d = t.ndim - 1
     device = axis_index(x, axes)
-    x = _split(as_varying(x, axes), n)  # split for the all-to-all, for which XLA copies least
+    x = in_parts(as_varying(x, axes), n, d)  # split for the all-to-all, for which XLA copies least
     x = _first_step(all_to_all(x, axes, d, d), device, kind, n)  # all rows of some columns
     x = _second_step(all_to_all(x, axes, d, d), kind)  # one row of all columns
     return [as_sharded(_flat(all_to_all(x, axes, d, d)), d, axes)]
