@@ -12,8 +12,8 @@ from typing import Any
 from jax import lax
 
 from shtypes._compat.jaxprs import is_literal
+from shtypes.lifting.ways.moving import padding_of
 from shtypes.lifting.ways.opened import equations_of
-from shtypes.lifting.ways.paddings import cuts_of, pad_of
 from shtypes.lifting.ways.uses import Pairs
 
 
@@ -37,7 +37,7 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
     if not splits and (first.primitive.name != "reshape" or second.primitive.name not in ("pad", "slice")):
         return None
     reshape, pad = (second, first) if splits else (first, second)
-    pads = _pads(pad)
+    pads = padding_of(pad) or {}
     moved = [d for d, each in pads.items() if any(each)]
     flat, blocks = (reshape.invars[0], reshape.outvars[0]) if splits else (reshape.outvars[0], reshape.invars[0])
     if len(moved) != 1 or reshape.params["dimensions"] is not None or is_literal(pad.invars[0]):
@@ -57,13 +57,6 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
         return [y.reshape(shape)]
 
     return equations_of(swapped, [first.invars[0], *pad.invars[1:]], second, second.outvars)[0]
-
-
-def _pads(pad: Any) -> dict[int, tuple[int, int, int]]:
-    """The padding of each dim of a pad, or of a slice that crops; none of others."""
-    if pad.primitive.name == "pad":
-        return dict(enumerate(map(pad_of, pad.params["padding_config"])))
-    return {d: (-low, -high, 0) for d, (low, high, _) in (cuts_of(pad) or {}).items()}
 
 
 def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:

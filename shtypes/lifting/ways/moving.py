@@ -53,6 +53,18 @@ def origin_of(eqn: Any, dim: int) -> np.ndarray:
     return np.where(places[:, None] < 0, [1, 0], origin_in(0, places))  # the second operand fills
 
 
+def padding_of(eqn: Any) -> dict[int, tuple[int, int, int]] | None:
+    """By dim, what a pad adds at the ends and in between, or a slice without steps takes away; None of others."""
+    p = eqn.params
+    match eqn.primitive.name:
+        case "pad":
+            return {d: (int(low), int(high), int(gap)) for d, (low, high, gap) in enumerate(p["padding_config"])}
+        case "slice" if all(n == 1 for n in p["strides"] or ()):
+            ends = zip(p["start_indices"], p["limit_indices"], eqn.invars[0].aval.shape, strict=True)
+            return {d: (-int(start), int(stop) - n, 0) for d, (start, stop, n) in enumerate(ends)}
+    return None
+
+
 def at_sizes(eqn: Any, shape: Sequence[int], sizes: Mapping[int, int]) -> dict[str, Any]:
     """The parameters of an equation whose results have other ``sizes`` of some dims, along which it does nothing.
 

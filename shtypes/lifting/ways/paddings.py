@@ -14,6 +14,7 @@ import numpy as np
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.evaluation.rows.families import ints
+from shtypes.lifting.ways.moving import padding_of
 from shtypes.lifting.ways.uses import Pairs
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of
 
@@ -61,7 +62,7 @@ class _Merging(Pairs):
         pad = self.maker(v)
         if pad is None or pad.primitive.name != "pad" or self._number(pad.invars[1]) != fill:
             return None
-        pads = dict(enumerate(map(pad_of, pad.params["padding_config"])))
+        pads = padding_of(pad) or {}
         return pads if min(map(min, pads.values()), default=0) >= 0 else None
 
     def _number(self, v: Any) -> Any:
@@ -90,7 +91,7 @@ class _Merging(Pairs):
 
     def _cropped(self, eqn: Any, crop: Any) -> Any:
         """Windows without the results that a slice or pad removes; None if it does something else."""
-        name, cuts = eqn.primitive.name, cuts_of(crop)
+        name, cuts = eqn.primitive.name, _cuts_of(crop)
         if cuts is None or name not in (*_PADDED, SCATTER):
             return None
         p = eqn.params
@@ -123,20 +124,9 @@ def _removes(padding: Sequence[tuple[int, int]]) -> bool:
     return bool(np.min(padding, initial=0) < 0)
 
 
-def cuts_of(crop: Any) -> dict[int, _Pad] | None:
+def _cuts_of(crop: Any) -> dict[int, _Pad] | None:
     """How many elements a slice or pad removes at the ends of each dim; None if it does something else."""
-    p, shape = crop.params, crop.invars[0].aval.shape
-    if crop.primitive.name == "slice" and all(n == 1 for n in p["strides"] or ()):
-        pads = [(-int(a), int(b) - n, 0) for a, b, n in zip(p["start_indices"], p["limit_indices"], shape, strict=True)]
-    elif crop.primitive.name == "pad":
-        pads = list(map(pad_of, p["padding_config"]))
-    else:
+    pads = padding_of(crop)
+    if pads is None or any(low > 0 or high > 0 or gap for low, high, gap in pads.values()):
         return None
-    removes = all(low <= 0 and high <= 0 and not gap for low, high, gap in pads)
-    return {d: (-low, -high, 0) for d, (low, high, _) in enumerate(pads)} if removes else None
-
-
-def pad_of(config: Any) -> _Pad:
-    """The padding of a dim as integers."""
-    low, high, gap = map(int, config)
-    return low, high, gap
+    return {d: (-low, -high, 0) for d, (low, high, _) in pads.items()}

@@ -22,6 +22,7 @@ from shtypes.evaluation.interpreter import by_row
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
 from shtypes.lifting.ways.choice import CALLS, apart
+from shtypes.lifting.ways.moving import padding_of
 from shtypes.lifting.ways.per_element import ruled_per_element
 from shtypes.ops.shards import least_or_most
 from shtypes.types import Dim, ShType, State, dtypes
@@ -306,12 +307,11 @@ class Plans:
         x, cuts = eqn.invars[0] if eqn.invars else None, self.of(eqn.invars[0]) if eqn.invars else {}
         if eqn.primitive.name != "pad" or not cuts or x in self.sliced:
             return None
-        pads = {d: (int(low), int(high), int(gap)) for d, (low, high, gap) in enumerate(eqn.params["padding_config"])}
-        others = [pad for d, pad in pads.items() if d not in cuts]
+        pads = padding_of(eqn) or {}
         restores = all(
             min(pads[d]) >= 0 == pads[d][2] and eqn.outvars[0].aval.shape[d] == c.size for d, c in cuts.items()
         )
-        if not restores or any(map(any, others)):
+        if not restores or any(any(pad) for d, pad in pads.items() if d not in cuts):
             return None
         for d, cut in cuts.items():
             low, high, _ = pads[d]
