@@ -100,6 +100,8 @@ class Graph(OpOptions):
         return not self.program.live.isdisjoint(v.id for v in results or node.operands if isinstance(v, Value))
 
     def _reads(self, use: Use) -> bool:
+        if use.final is not None:
+            return use.final.id in self.program.live
         return self.is_live(use.node) and (use.node.op is None or use.node.op.reads[use.operand])
 
     def reshard_runs(self, use: Use) -> tuple[float, float]:
@@ -110,7 +112,7 @@ class Graph(OpOptions):
         if not self._reads(use):
             return 0.0, 0.0
         item, reruns = use.node.item, self._reshard_reruns(use)
-        within = item.within if item else frozenset()
+        within = use.loop.inside if use.loop else item.within if item else frozenset()
         first = min(use.times, trip_count(use.value.within, within))
         if item is None or item.id not in self.repeats.around:
             return first / use.times, float(reruns)
@@ -119,8 +121,8 @@ class Graph(OpOptions):
 
     def _reshard_reruns(self, use: Use) -> int:
         """How often the backward pass repeats the reshard of a use."""
-        op = use.node.op
-        return use.node.reruns + (op is not None and (op.id, use.operand) in self.repeats.resharded)
+        op, reruns = use.node.op, use.node.reruns if use.final is None else self.repeats.counts[use.final.id]
+        return reruns + (op is not None and (op.id, use.operand) in self.repeats.resharded)
 
     def fuses_cotangent(self, use: Use) -> bool:
         """Whether summing and resharding the cotangent of a use may be one reshard: no checkpoint is between."""
@@ -135,8 +137,8 @@ class Graph(OpOptions):
             source, entered = self.source[use.value.id][0], self.program.entering.get(use.value.id)
             inside = source.kind in ("carry", "slice") and use.value in source.results
             return entered or (0 if source.item is None else source.item.id if inside else self._bodies[source.item.id])
-        if isinstance(node.item, Loop) and (node.kind == "stack" or use.operand == 1):
-            return node.item.id
+        if use.loop is not None:
+            return use.loop.id
         return 0 if node.item is None else self._bodies[node.item.id]
 
     def in_no_comm(self, node: Node) -> bool:

@@ -108,6 +108,7 @@ class Loop:
     place: SourceLine
     checkpointed: bool = False
     within: frozenset[Loop] = frozenset()  # see `Op`
+    inside: frozenset[Loop] = frozenset()  # the same of its body
 
     def carries(self) -> Iterator[tuple[Operand, Value, Operand, Value]]:
         """For each carry: its initial value, the body's input, the body's output and the final value."""
@@ -226,12 +227,13 @@ def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> 
 def _note_loop(loop: Loop, within: frozenset[Loop]) -> None:
     """`note_loops` for a loop, to a fixed point over its carries."""
     hoists = any(isinstance(x, Value) and x.differentiated for x in loop.operands)
+    loop.inside = within if hoists else within | {loop}
     for x, v in (*((x0, v) for x0, v, _, _ in loop.carries()), *loop.slices()):
         v.within = within | _loops_of(x) | {loop}
     before: list[frozenset[Loop]] = []
     while before != (now := [v.within for v in loop.inputs]):
         before = now
-        note_loops(loop.items, within if hoists else within | {loop})
+        note_loops(loop.items, loop.inside)
         for _, v, x1, _ in loop.carries():
             v.within |= _loops_of(x1)
     for _, v, _, r in loop.carries():

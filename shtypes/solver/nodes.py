@@ -63,3 +63,15 @@ class Use(NamedTuple):
     def place(self) -> str:
         """Its key in `Decisions.casts`."""
         return self.node.place(self.operand)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop of whose body it is an output: its next carry, or what it stacks."""
+        node = self.node
+        return node.item if isinstance(node.item, Loop) and (node.kind == "stack" or self.operand == 1) else None
+
+    @property
+    def final(self) -> Value | None:
+        """The final carry of a loop of one step, of whose next carry it alone is made; else None."""
+        once = self.node.kind == "carry" and self.loop is not None and self.loop.runs_once
+        return self.loop.results[self.node.index] if once and self.loop else None

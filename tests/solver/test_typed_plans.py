@@ -292,6 +292,28 @@ def test_the_cotangent_of_a_carry_is_priced_where_a_step_before_reads_it(steps: 
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+@pytest.mark.parametrize("reads", ["the carry", "the sums", "both"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_next_carry_of_a_single_step_is_recomputed_for_the_final_one_alone(steps: int, reads: str) -> None:
+    @jax.checkpoint
+    def f(x: Any, w: Any) -> Any:
+        def step(carry: Any, w: Any) -> Any:
+            y = jnp.tanh(carry[0] @ w)
+            return (y, carry[1] + jnp.sum(y)), jnp.mean(y)
+
+        (x, total), means = jax.lax.scan(step, (x, jnp.float32(0)), w)
+        sums = total * 1e-3 + jnp.sum(means)
+        return {"the carry": x, "the sums": sums, "both": x + sums}[reads]
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        return jnp.mean((f(x, w) - y) ** 2)
+
+    args, links = (f32(steps, 8, 8), f32(24, 4, 8), f32(24, 4, 8)), sh.Link(1e9, latency=1e-6)
+    fixed = {"w": "[_, _@x, _@y]", "x": "[_@x, _, _@y]", "y": "[_@(x,y), _, _]"}
+    for plan in sh.suggest(loss, *args, mesh={"x": 2, "y": 4}, memory=50e3, links=links, fixed=fixed):
+        assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
+
+
 def _named(x: Any) -> Any:
     return checkpoint_name(x, "product")
 
