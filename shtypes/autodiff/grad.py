@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, Literal, ParamSpec, TypeVar, cast, overload
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,8 @@ from shtypes.types import REPLICATED, ShType
 
 P = ParamSpec("P")
 T = TypeVar("T")
+#: The hints of an argument of integers.
+_INTEGERS: Final = ("leave it out of argnums", "allow_int=True, for a gradient of dtype float0")
 
 
 def grad(
@@ -111,7 +113,7 @@ def value_and_grad(
         end_typed_trace(trace_ctx.trace)
         indices = positions(chosen, len(args), name)
         for i in indices:
-            check_argument(args[i], i, holomorphic=holomorphic, allow_int=allow_int)
+            check_argument(args[i], i, _INTEGERS, holomorphic=holomorphic, allow_int=allow_int)
 
         def of_chosen(*values: Any) -> Any:
             merged = list(args)
@@ -318,11 +320,10 @@ def positions(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
     return [i % count for i in argnums]
 
 
-def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool | None) -> None:
-    """Refuses integers without ``allow_int``, and real arrays with ``holomorphic``.
-
-    ``allow_int=None`` means False, for functions without that parameter.
-    """
+def check_argument(
+    arg: Any, index: int, hints: Sequence[str] = _INTEGERS[:1], *, holomorphic: bool = False, allow_int: bool = False
+) -> None:
+    """Refuses integers without ``allow_int``, with some ``hints``, and real arrays with ``holomorphic``."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
         what = f"argument {index}{jax.tree_util.keystr(path)}"
         if not hasattr(leaf, "dtype") and not isinstance(leaf, Array) and not is_number(leaf):
@@ -330,12 +331,7 @@ def check_argument(arg: Any, index: int, *, holomorphic: bool, allow_int: bool |
         dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
         is_float, is_complex = jnp.issubdtype(dtype, jnp.floating), jnp.issubdtype(dtype, jnp.complexfloating)
         if not (is_float or is_complex or allow_int):
-            raise ShardingTypeError(
-                f"{what} of type {jax.typeof(leaf)} has no gradient",
-                hints=["leave it out of argnums", "allow_int=True, for a gradient of dtype float0"][
-                    : 1 if allow_int is None else 2
-                ],
-            )
+            raise ShardingTypeError(f"{what} of type {jax.typeof(leaf)} has no gradient", hints=hints)
         if holomorphic and not is_complex:
             raise ShardingTypeError(f"with holomorphic=True, {what} must be complex, not {jax.typeof(leaf)}")
 

@@ -125,7 +125,7 @@ def _jacobian(
     def jacobian_of_fun(*args: Any, **kwargs: Any) -> Any:
         indices = positions(numbers, len(args), called)
         for i in indices:
-            check_argument(args[i], i, holomorphic=holomorphic, allow_int=None)
+            check_argument(args[i], i, holomorphic=holomorphic)
         chosen = of_one_step(tuple(args[i] for i in indices))
         _refuse_varying(chosen, f"{name}({called})")
         leaves, tree = jax.tree.flatten(chosen if not isinstance(argnums, int) else chosen[0])

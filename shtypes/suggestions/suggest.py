@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -17,7 +18,7 @@ import jax
 
 from shtypes.analysis.check import Signature
 from shtypes.analysis.compute import seconds_of
-from shtypes.autodiff.grad import positions
+from shtypes.autodiff.grad import check_argument, positions
 from shtypes.caches import Bounded
 from shtypes.context.garbage import fewer_collections
 from shtypes.context.signature_errors import check_function, name_of
@@ -178,6 +179,7 @@ def suggest(
     programs = [Function(f, shapes, argnums, on)]
     if argnums:
         _check_loss(programs[0])
+        _check_differentiable(argnums, shapes)
     if checkpoint and argnums:
         n = len(programs[0].scans)
         sizes = range(1, n + 1) if n <= _MOST_SCANS else (n,)
@@ -195,6 +197,18 @@ def _check_loss(program: Function) -> None:
             f"`suggest` has no gradient of `{program.name}` to price: it does not return one floating number",
             hints=["grad=False, to price the function alone", "lambda *args: f(*args)[0], if it is the loss"],
         )
+
+
+def _check_differentiable(argnums: Sequence[int], args: Sequence[Any]) -> None:
+    """Raises if an argument to differentiate has an array of integers; with those that have none as a hint."""
+    floats = list[int]()
+    for i, arg in enumerate(args):
+        with contextlib.suppress(ShardingTypeError):
+            check_argument(arg, i)
+            floats += [i] * bool(jax.tree.leaves(arg))
+    hints = [f"grad={floats[0] if len(floats) == 1 else tuple(floats)}"] if floats else []
+    for i in argnums:
+        check_argument(args[i], i, [*hints, "grad=False, to price the function alone"])
 
 
 @public

@@ -593,3 +593,14 @@ def test_what_has_no_gradient_is_refused_before_the_search(f: Any) -> None:
         sh.suggest(f, f32(16, 8), mesh={"dp": 8})
     assert "grad=False" in str(caught.value)
     assert sh.suggest(f, f32(16, 8), mesh={"dp": 8}, grad=False)
+
+
+@pytest.mark.parametrize("grad", [True, 0, (0, 1)], ids=str)
+@pytest.mark.parametrize("ids", ["i32[8]", {"ids": "i32[8]", "x": "f32[4]"}], ids=["alone", "beside floats"])
+def test_an_argument_without_a_gradient_is_named_with_those_that_have_one(ids: Any, grad: Any) -> None:
+    def loss(ids: Any, table: Any) -> Any:
+        return jnp.sum(table[ids["ids"] if isinstance(ids, dict) else ids])
+
+    with pytest.raises(sh.ShardingTypeError, match=r"argument 0(\['ids'\])? of type int32\[8\](.|\n)*try: +grad=1\n"):
+        sh.suggest(loss, ids, "f32[16, 4]", mesh={"x": 4}, grad=grad)
+    assert sh.suggest(loss, ids, "f32[16, 4]", mesh={"x": 4}, grad=1)
