@@ -1,14 +1,15 @@
-"""Minimizes a sum of tables over discrete variables, by bucket elimination and local search."""
+"""Eliminates discrete variables from a sum of tables, one after the other, and drops values that never cost least."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from shtypes.solver.terms import Table
+from shtypes.solver.bounds import Minimum, Values, narrowed
+from shtypes.solver.terms import Table, Terms, add_to, as_terms, compressed, dense, rows_of
 
 #: The most entries of an intermediate table: of exact elimination, and with some variables fixed.
 MOST_ENTRIES: Final = 300_000_000
@@ -17,84 +18,74 @@ QUICK_ENTRIES: Final = 4_000_000
 _BLOCK: Final = 100_000
 #: The time limit of an elimination: that of so many tables of the most entries.
 _LARGEST: Final = 5
+#: How many other values are compared with each, and the most entries of the tables that are built for it.
+_RIVALS: Final = 4
+_COMPARED: Final = 1_000_000
+#: The most values, of all, that are left by a guess which may be too low, so that all is done again.
+_WORTH: Final = 1 / 2
+#: The relative tolerance of sums of few numbers.
+_EXACT: Final = 1e-13
 
 
 def eliminate(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], tick: Callable[[], None] = lambda: None
-) -> tuple[dict[int, int], float]:
-    """The values of the variables that minimize the sum of the tables, and the minimum.
-
-    Args:
-        sizes: The number of values of each variable.
-        tables: By their variables, in ascending order.
-        tick: Called before each variable; may raise to stop.
-    """
-    if 1 in sizes.values():  # NumPy limits the number of dims
-        free = {v: n for v, n in sizes.items() if n > 1}
-        less: dict[tuple[int, ...], Table] = {}
-        for ids, table in tables.items():
-            left = tuple(v for v in ids if v in free)
-            less[left] = less.get(left, np.zeros(())) + table.reshape([sizes[v] for v in left])
-        rest = float(less.pop((), np.zeros(())))
-        chosen, value = eliminate(free, less, tick)
-        return {v: chosen.get(v, 0) for v in sizes}, value + rest
-    _, order = _order(sizes, tables)
-    live = dict(enumerate(tables.items()))
-    at: dict[int, set[int]] = {v: set() for v in sizes}
-    for k, (ids, _) in live.items():
-        for v in ids:
-            at[v].add(k)
-    trail: list[tuple[int, list[tuple[tuple[int, ...], Table]]]] = []
-    total = float(sum(table for ids, table in tables.items() if not ids))
-    for k, v in enumerate(order, len(live)):
-        tick()
-        ids = tuple(sorted(set().union(*(live[k][0] for k in at[v])) - {v}))
-        parts = [live.pop(k) for k in sorted(at[v])]
-        least = minimize_over(parts, v, ids, sizes)
-        trail.append((v, parts))
-        if not ids:
-            total += float(least)
-            continue
-        live[k] = ids, least
-        for u in ids:
-            at[u] = (at[u] - at[v]) | {k}
-    chosen = {}
-    for v, parts in reversed(trail):
-        at_chosen = np.zeros(sizes[v])
-        for ids, table in parts:
-            at_chosen = at_chosen + table[tuple(slice(None) if u == v else chosen[u] for u in ids)]
-        chosen[v] = int(at_chosen.argmin())
-    return chosen, total
+    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Terms | Table], tick: Callable[[], None] = lambda: None
+) -> tuple[Values, float]:
+    """The values of the variables that minimize the sum of the tables, and the minimum; see `minimize`."""
+    core = Core(sizes, tables)
+    return core.eliminate(math.inf, tick), core.constant
 
 
 def width(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> float:
-    """The cost of the elimination, in entries of a table."""
-    return _order(sizes, tables)[0]
+    """The cost of the elimination, in entries of a table.
 
-
-def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> tuple[float, list[int]]:
-    """The cost and elimination order of the min-weight heuristic.
-
-    The cost is the most entries of an intermediate table, or a share of the entries of all if that is more.
+    It is the most entries of an intermediate table, or a share of the entries of all if that is more.
     """
-    near: dict[int, set[int]] = {v: {v} for v in sizes}
-    for ids in tables:
-        for v in ids:
-            near[v].update(ids)
+    scopes, weights = Scopes(sizes, tables), list[float]()
+    while (v := scopes.cheapest()) is not None:
+        weights.append(scopes.entries(v))
+        scopes.eliminate(v)
+    return max(max(weights, default=0.0), sum(weights) / _LARGEST)
 
-    def cost(v: int) -> tuple[float, int]:
-        return float(math.prod([sizes[u] for u in near[v]])), v
 
-    costs, order = {v: cost(v) for v in near}, list[tuple[float, int]]()
-    while near:
-        v = min(near, key=costs.__getitem__)
-        order.append(costs[v])
-        scope = near.pop(v)
-        for u in scope - {v}:
-            near[u] = (near[u] | scope) - {v}
-            costs[u] = cost(u)
-    weights = [weight for weight, _ in order]
-    return max(max(weights, default=0.0), sum(weights) / _LARGEST), [v for _, v in order]
+class Scopes:
+    """The variables with which each shares tables, while variables are eliminated: the smallest table first."""
+
+    def __init__(self, sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> None:
+        self.sizes = dict(sizes)
+        self.near: dict[int, set[int]] = {v: {v} for v in sizes}
+        for ids in tables:
+            for v in ids:
+                self.near[v].update(ids)
+        #: Of the table that the elimination of each variable needs, with the variable.
+        self._entries: dict[int, tuple[float, int]] = {}
+        self._weigh(sizes)
+
+    def _weigh(self, variables: Iterable[int]) -> None:
+        for v in variables:
+            self._entries[v] = float(math.prod([self.sizes[u] for u in self.near[v]])), v
+
+    def entries(self, v: int) -> float:
+        """How many entries the table has that the elimination of a variable needs."""
+        return self._entries[v][0]
+
+    def cheapest(self, most: float = math.inf) -> int | None:
+        """The variable that needs the smallest table; None if none needs one of ``most`` entries or fewer."""
+        entries, v = min(self._entries.values(), default=(math.inf, None))
+        return None if entries > most else v
+
+    def eliminate(self, v: int) -> set[int]:
+        """Eliminates a variable; returns those of its table, which share one then."""
+        del self._entries[v]
+        others = self.near.pop(v) - {v}
+        for u in others:
+            self.near[u] = (self.near[u] | others) - {v}
+        self._weigh(others)
+        return others
+
+    def fix(self, v: int) -> None:
+        """Gives a variable one value."""
+        self.sizes[v] = 1
+        self._weigh(self.near[v])
 
 
 def minimize_over(
@@ -130,66 +121,143 @@ def _sum(some: list[tuple[tuple[int, ...], Table]], over: tuple[int, ...], sizes
     return np.broadcast_to(total, [sizes[u] for u in over])
 
 
-def local_search(
-    sizes: Mapping[int, int],
-    tables: Mapping[tuple[int, ...], Table],
-    entries: int,
-    start: Mapping[int, int],
-    tick: Callable[[], None] = lambda: None,
-) -> tuple[dict[int, int], float]:
-    """Like `eliminate`, approximately, by large-neighborhood search from ``start``, which may lack variables.
+class Core:
+    """The variables that are left of a problem, with the values that are left of each."""
 
-    Each step fixes some variables so that tables stay below ``entries``, and minimizes over the others exactly. It
-    stops when two steps in turn improve nothing.
-    """
-    best = {v: int(x.argmin()) for v, x in _regrets(tables).items()} | dict(start)
-    value, still = math.inf, 0
-    fixed: set[int] = set()
-    while still < 2:
-        fixed = to_fix(sizes, tables, entries, fixed)
-        some = {
-            ids: table[tuple(slice(best[v], best[v] + 1) if v in fixed else slice(None) for v in ids)]
-            for ids, table in tables.items()
-        }
-        chosen, total = eliminate({v: 1 if v in fixed else n for v, n in sizes.items()}, some, tick)
-        still = 0 if total < value - 1e-9 * abs(total) else still + 1
-        best, value = {v: best[v] if v in fixed else k for v, k in chosen.items()}, min(value, total)
-    return best, value
+    def __init__(self, sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Terms | Table]) -> None:
+        self.rows: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
+        self.tables = dict(as_terms(tables))
+        #: The variables that are not, with their values and tables then, and the values of the tables' variables.
+        self._eliminated: list[tuple[int, Any, list[tuple[tuple[int, ...], Table, list[Any]]]]] = []
+        #: The variables whose tables have changed since dominated values were dropped.
+        self._changed = dict.fromkeys(self.rows)
+        self.drop({})
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The number of values of each variable."""
+        return {v: len(rows) for v, rows in self.rows.items()}
+
+    def dense(self) -> dict[tuple[int, ...], Table]:
+        """The tables as arrays."""
+        return {ids: dense(terms) for ids, terms in self.tables.items()}
+
+    @property
+    def constant(self) -> float:
+        """The sum of the tables of no variables: the minimum of the sum of all tables if no variable is left."""
+        return float(dense(self.tables.get((), [np.zeros(())])))
+
+    def eliminate(self, entries: float, tick: Callable[[], None]) -> Values:
+        """Eliminates the variables that need tables of few entries, the smallest first.
+
+        Returns the values of all variables if none is left.
+        """
+        scopes, at = Scopes(self.sizes, self.tables), self._tables_of()
+        while (v := scopes.cheapest(entries)) is not None:
+            tick()
+            ids = tuple(sorted(scopes.eliminate(v)))
+            parts = [(scope, dense(self.tables.pop(scope))) for scope in at.pop(v)]
+            before = [(scope, t, [self.rows[u] for u in scope]) for scope, t in parts]
+            add_to(self.tables, ids, [minimize_over(parts, v, ids, self.sizes)])
+            self._eliminated.append((v, self.rows.pop(v), before))
+            self._changed.update(dict.fromkeys(ids))
+            for u in ids:
+                at[u] = {scope: None for scope in (*at[u], ids) if v not in scope}
+        return {} if self.rows else self.restored({})
+
+    def _tables_of(self) -> dict[int, dict[tuple[int, ...], None]]:
+        """By variable: the tables that it is in."""
+        at: dict[int, dict[tuple[int, ...], None]] = {v: {} for v in self.rows}
+        for ids in self.tables:
+            for v in ids:
+                at[v][ids] = None
+        return at
+
+    def drop_dominated(self, tick: Callable[[], None]) -> None:
+        """Drops values that cost more than another one, whatever values the other variables have."""
+        at = self._tables_of()
+        waiting = {v: None for v in self.rows if v in self._changed}
+        while waiting:
+            tick()
+            v = next(iter(waiting))
+            del waiting[v]
+            keep = _undominated([rows_of(self.tables[ids], ids.index(v)) for ids in at[v]], len(self.rows[v]))
+            if keep.all():
+                continue
+            self.rows[v] = self.rows[v][keep]
+            for ids in at[v]:
+                self.tables[ids] = compressed(self.tables[ids], keep, ids.index(v))
+                waiting.update(dict.fromkeys(ids))
+        self._changed.clear()
+        self.drop({})
+
+    def drop(self, keep: Mapping[int, Any]) -> None:
+        """Drops values. A variable with one value is none."""
+        self.rows = {v: rows[keep[v]] if v in keep else rows for v, rows in self.rows.items()}
+        single = {v for v, rows in self.rows.items() if len(rows) == 1}
+        tables, self.tables = self.tables, {}
+        for ids, terms in tables.items():
+            if not (keep.keys() | single).isdisjoint(ids):
+                self._changed.update(dict.fromkeys(ids))
+            for i, v in enumerate(ids):
+                terms = compressed(terms, keep[v], i) if v in keep else terms
+            gone = tuple(i for i, v in enumerate(ids) if v in single)
+            add_to(self.tables, tuple(v for v in ids if v not in single), [term.squeeze(gone) for term in terms])
+        for v in single:
+            self._eliminated.append((v, self.rows.pop(v), []))
+
+    def narrow(
+        self, incumbent: Minimum, patience: int, guess: float = math.inf, *, only_dropped: bool = False
+    ) -> tuple[Minimum, float]:
+        """Drops values that cost more than the incumbent; returns the next one, and above what values are dropped.
+
+        See `narrowed`.
+        """
+        best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped)
+        few = sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values()))
+        if upper < best.total and (few or upper <= best.bound):  # the guess is too low, or of no use
+            best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
+        best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
+        self.drop(keep)
+        return best, upper
+
+    def located(self, values: Mapping[int, int]) -> Values:
+        """Where values are among those that are left, if they are."""
+        at = {v: np.flatnonzero(rows == values.get(v, -1)) for v, rows in self.rows.items()}
+        return {v: int(rows[0]) for v, rows in at.items() if len(rows)}
+
+    def restored(self, chosen: Mapping[int, int]) -> Values:
+        """The values of all variables from those of the variables that are left."""
+        values = {v: int(self.rows[v][k]) for v, k in chosen.items()}
+        for v, rows, parts in reversed(self._eliminated):
+            total = np.zeros(len(rows))
+            for ids, table, of in parts:
+                at = (
+                    slice(None) if u == v else int(np.searchsorted(r, values[u])) for u, r in zip(ids, of, strict=True)
+                )
+                total = total + table[tuple(at)]
+            values[v] = int(rows[int(total.argmin())])
+        return values
 
 
-def to_fix(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
-) -> set[int]:
-    """The variables to fix so that no intermediate table has more than ``entries``; avoids those fixed ``before``."""
-    if width(sizes, tables) <= entries:
-        return set()
-    now, fixed, regrets = dict(sizes), set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
-    near: dict[int, set[int]] = {v: {v} for v in sizes}
-    for ids in tables:
-        for v in ids:
-            near[v].update(ids)
-    weights = {v: math.prod(now[u] for u in scope) for v, scope in near.items()}
-    while weights:
-        v = min(weights, key=lambda u: (weights[u], u))
-        while weights[v] > entries:
-            least = min((u for u in near[v] if now[u] > 1), key=lambda u: (u in before, regrets[u], u))
-            fixed.add(least)
-            for u in near[least]:
-                weights[u] //= now[least]
-            now[least] = 1
-        del weights[v]
-        scope = near.pop(v)
-        for u in scope - {v}:
-            near[u] = (near[u] | scope) - {v}
-            weights[u] = math.prod(now[w] for w in near[u])
-    return fixed
-
-
-def _regrets(tables: Mapping[tuple[int, ...], Table]) -> dict[int, Table]:
-    """For each value of each variable, a lower bound on what it costs beyond the minimum of its tables."""
-    regrets: dict[int, Any] = {}
-    for ids, table in tables.items():
-        for i, v in enumerate(ids):
-            least = table.min(tuple(j for j in range(len(ids)) if j != i))
-            regrets[v] = regrets.get(v, 0.0) + least - least.min()
-    return regrets
+def _undominated(tables: list[Table], n: int) -> Any:
+    """Which of a variable's ``n`` values, which are rows of tables, are not found to cost more than another."""
+    if n == 1 or not tables:
+        return np.arange(n) == 0
+    keep = np.ones(n, bool)
+    more = np.zeros((n, n))  # what one value costs more than another where the tables are least for the other
+    for table in tables:
+        at_least = table[:, table.argmin(1)]
+        more += at_least - at_least.diagonal()
+    np.fill_diagonal(more, np.inf)
+    rounded = _EXACT * sum(float(np.abs(table).max()) for table in tables)
+    step = 1 + _COMPARED // max(table.shape[1] for table in tables)
+    for rivals in np.argsort(more, 0)[:_RIVALS]:
+        values = np.flatnonzero(keep & (more[rivals, np.arange(n)] < -rounded))
+        for k in range(0, len(values), step):
+            part = values[k : k + step]
+            most = np.zeros(len(part))
+            for table in tables:
+                most += (table[rivals[part]] - table[part]).max(1)
+            keep[part[most < -rounded]] = False
+    return keep

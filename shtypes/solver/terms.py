@@ -34,7 +34,7 @@ def as_terms(tables: Mapping[tuple[int, ...], Terms | Table]) -> Tables:
 def add_to(tables: dict[tuple[int, ...], Terms], ids: tuple[int, ...], terms: Terms) -> None:
     """Adds a table to those of a sum."""
     if ids in tables:
-        terms = [dense(terms) + dense(tables[ids])]
+        terms = [np.asarray(dense(terms) + dense(tables[ids]))]
     tables[ids] = terms if len(ids) > _FLAT else [dense(terms)]
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from shtypes.solver import bounds, elimination
-from shtypes.solver import minimize as minimize_
 from shtypes.solver.bounds import Minimum, narrowed, total_of
-from shtypes.solver.elimination import eliminate, local_search, to_fix
-from shtypes.solver.minimize import Core, minimize
+from shtypes.solver.elimination import Core, eliminate
+from shtypes.solver.minimize import local_search, minimize, to_fix
 from shtypes.solver.terms import as_terms, dense
 
 
@@ -101,7 +100,7 @@ def test_values_are_compared_again_only_where_tables_have_changed(monkeypatch: p
         compared.append(n)
         return np.ones(n, bool)
 
-    monkeypatch.setattr(minimize_, "_undominated", none_dominated)
+    monkeypatch.setattr(elimination, "_undominated", none_dominated)
     sizes = {v: 2 + v for v in range(6)}  # a chain
     core = Core(sizes, {(v, v + 1): np.zeros((2 + v, 3 + v)) for v in range(5)})
 
