@@ -15,7 +15,7 @@ from shtypes.caches import Bounded
 from shtypes.resharding import collectives, plan
 from shtypes.resharding.costs import Collective, CostModel
 from shtypes.solver.axis_states import COTANGENTS, FRONT, INVARIANT, REDUCED, SHARDED, UNREDUCED, typed
-from shtypes.types import dtypes
+from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh
 
 #: Rows of states, one column for each mesh axis.
@@ -149,9 +149,12 @@ class Prices:
 
     def planned(self, dtype: str, shape: Sequence[int], src: States, dst: States) -> Cost:
         """The cost for one value from one row to another, from its plan."""
-        one, other = (typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst))
-        steps = [s for s in plan(one, other).steps if s.kind.communicates and s.launches]
-        return Cost(*np.array([self._priced(steps, one.size * dtypes.itemsize(dtype))]).T)
+        return self.of_types(*(typed(self.mesh, dtype, shape, states[0].tolist()) for states in (src, dst)))
+
+    def of_types(self, src: ShType, dst: ShType) -> Cost:
+        """The cost from one type to another, from its plan."""
+        steps = [s for s in plan(src, dst).steps if s.kind.communicates and s.launches]
+        return Cost(*np.array([self._priced(steps, src.size * dtypes.itemsize(src.dtype_name))]).T)
 
     def _priced(self, steps: Sequence[Collective], nbytes: int) -> tuple[float, ...]:
         transfer = sum(s.bytes / min(self.model.link(a).bandwidth for a in s.axes) for s in steps)

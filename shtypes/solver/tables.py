@@ -68,7 +68,7 @@ class Costs(UseCosts):
         self._transfer_cache: Bounded[Transfer] = Bounded(_MOST_TRANSFERS)
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         self.nodes, self.uses = self._group_repeated()
-        self._sharing = Sharing(graph, [use for some in self.uses for use in some])
+        self._sharing = Sharing(graph, [use for some in self.uses for use in some], self._cotangent_from)
         #: The results of a program with free result types, which the caller has to reduce if they are pending.
         free = graph.program.outputs if graph.is_implicit else []
         self.free_results = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
@@ -283,6 +283,12 @@ class Costs(UseCosts):
         cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
         cotangent = self._use_cotangent(use, src, dst, planned=True).times(use.times)
         return Transfer(use, *types, bool(best), cost.scalars, cotangent.scalars)
+
+    def _cotangent_from(self, use: Use, src: ShType, dst: ShType) -> Measure:
+        """The cost of the reshard of the cotangent of a use from one type to another."""
+        cost = self.prices.of_types(src, dst)
+        seconds = self.weights[1] * (cost.seconds * use.value.nbytes + cost.latency)
+        return FREE._replace(comm=seconds, sent=cost.sent * use.value.nbytes).times(use.times).scalars
 
     def typed(self, node: Node, v: Value, states: States) -> ShType:
         """The type of a result or operand of a node. Arguments are reduced: their gradients are summed at the end."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shtypes.resharding import price
 from shtypes.solver.factors import FREE, Measure
 from shtypes.solver.graph import Graph
-from shtypes.solver.items import Op, Value
+from shtypes.solver.items import Op
 from shtypes.solver.nodes import Node, Use
 from shtypes.types import ShType
 
@@ -35,26 +35,27 @@ class Sharing:
     Args:
         graph: The graph.
         uses: All uses, in the order of the transfers.
+        cotangent: The cost of the reshard of a cotangent of a use from one type to another.
     """
 
-    def __init__(self, graph: Graph, uses: Sequence[Use]) -> None:
-        self._body = graph.body
+    def __init__(self, graph: Graph, uses: Sequence[Use], cotangent: Callable[[Use, ShType, ShType], Measure]) -> None:
+        self._body, self._cotangent = graph.body, cotangent
         copies, others = [*graph.shared.values()], _backwards(graph.nodes)
         #: Nodes in the order in which their operands are resharded: of the program, and of its backward pass.
         self._forward = {n.id: i for i, n in enumerate((*copies, *reversed(others)))}
-        self._backward = {n.id: i for i, n in enumerate((*others, *copies))}
-        self._users = Counter(use.value.id for use in uses if graph.use_has_cotangent(use))
-        sums = [n for n in graph.nodes if n.op is not None and n.op.name in _PASSES]
-        self._terms = {v.id for n in sums for v in (*n.operands, *n.results) if isinstance(v, Value)}
+        self._backward = {n.id: float(i) for i, n in enumerate((*others, *copies))}
+        sources = ((n, graph.source[v][0]) for v, n in graph.shared.items())
+        self._backward.update((n.id, self._backward[one.id] - 0.5) for n, one in sources if one.op is not None)
+        self._live = [graph.use_has_cotangent(use) for use in uses]
 
     def counted_once(self, transfers: Sequence[Transfer]) -> list[Transfer]:
         """The transfers; of those that are one in the program, all but the most expensive are free."""
         every = [*transfers]
         for i in self._redundant(every):
             every[i] = every[i]._replace(cost=FREE, cotangent=FREE, is_redundant=True)
-        for i in self._shared_cotangents(every):
+        for i, cotangent in self._cheaper_cotangents(every):
             t = every[i]
-            every[i] = t._replace(cost=t.cost + t.cotangent.times(-1), cotangent=FREE)
+            every[i] = t._replace(cost=t.cost + t.cotangent.times(-1) + cotangent, cotangent=cotangent)
         return every
 
     def _redundant(self, transfers: Sequence[Transfer]) -> list[int]:
@@ -71,26 +72,56 @@ class Sharing:
                 reshards.append(_Reshard(i, (value, self._body(t.use), t.from_copy), t.dst, t.cost.sent))
         return unused + _reusing(reshards)
 
-    def _shared_cotangents(self, transfers: Sequence[Transfer]) -> list[int]:
-        """The indices of those whose cotangent is resharded for another use too: terms of a sum share one."""
-        cotangents: dict[int, Hashable] = {}  # by value with one use
-        reshards = list[_Reshard]()
-        some = [i for i, t in enumerate(transfers) if t.cotangent.sent or t.use.value.id in self._terms]
-        for i in sorted(some, key=lambda i: (self._backward[transfers[i].use.node.id], -transfers[i].use.operand)):
+    def _cheaper_cotangents(self, transfers: Sequence[Transfer]) -> Iterator[tuple[int, Measure]]:
+        """The indices of those whose cotangent costs less than by itself, with what it costs.
+
+        Terms of a sum share one, which is resharded once. One that is a free cast of another is resharded from that if
+        that sends less, as by `reshard_cotangent`.
+        """
+        live = [i for i, has_cotangent in enumerate(self._live) if has_cotangent]
+        users = Counter((transfers[i].use.value.id, transfers[i].from_copy) for i in live)
+        cotangents: dict[Hashable, _Cotangent] = {}  # by value with one use, or the shared copy with one
+        reshards, cheaper = list[_Reshard](), dict[int, Measure]()
+        for i in sorted(live, key=lambda i: (self._backward[transfers[i].use.node.id], -transfers[i].use.operand)):
             t = transfers[i]
-            x, node = t.use.value, t.use.node
-            ct: Hashable = "use", i
+            x, node, body = t.use.value, t.use.node, self._body(t.use)
+            alone = users[x.id, t.from_copy] == 1
+            ct = _Cotangent(("use", i))
             if (
                 node.op is not None
                 and t.use.operand in _PASSES.get(node.op.name, ())
                 and x.shape == node.results[0].shape
             ):
-                ct = cotangents.get(node.results[0].id, node.results[0].id)
+                ct = cotangents.get((node.results[0].id, False), _Cotangent(node.results[0].id))
+            elif node.kind == "shared":
+                ct = cotangents.get((x.id, True), ct)
             if t.cotangent.sent:
-                reshards.append(_Reshard(i, (ct, t.dst, self._body(t.use)), t.src.cotangent(), t.cotangent.sent))
-            if self._users[x.id] == 1:
-                cotangents[x.id] = (ct, t.dst, t.src) if t.dst != t.src else ct
-        return _reusing(reshards)
+                to = t.src.cotangent()
+                reshards.append(_Reshard(i, (ct.key, t.dst, body), to, t.cotangent.sent))
+                before = ct.cast_from if alone else ()  # else it may be a sum
+                costs = [self._cotangent(t.use, one, to) for one, place in before if place == body]
+                cheapest = min(costs, key=lambda cost: float(cost.sent), default=t.cotangent)
+                if cheapest.sent < t.cotangent.sent:
+                    cheaper[i] = cheapest
+            if alone:
+                if t.dst != t.src:
+                    ct = _Cotangent((ct.key, t.dst, t.src), self._cast_from(t, ct))
+                cotangents[x.id, t.from_copy] = ct
+        return iter((cheaper | dict.fromkeys(_reusing(reshards), FREE)).items())
+
+    def _cast_from(self, t: Transfer, ct: _Cotangent) -> tuple[tuple[ShType, int], ...]:
+        """What the cotangent of a value is a free cast of, which takes no more memory; ``ct`` is that of its use."""
+        before, after = t.dst.cotangent(), t.src.cotangent()
+        if t.cotangent.sent or before.local_bytes > after.local_bytes:
+            return ()
+        return (before, self._body(t.use)), *ct.cast_from
+
+
+class _Cotangent(NamedTuple):
+    """A cotangent of the program that runs."""
+
+    key: Hashable
+    cast_from: tuple[tuple[ShType, int], ...] = ()  # the types of which it is a free cast, each with the body
 
 
 def _backwards(nodes: Sequence[Node]) -> list[Node]:

@@ -314,6 +314,24 @@ def test_the_next_carry_of_a_single_step_is_recomputed_for_the_final_one_alone(s
         assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+def test_a_cotangent_is_resharded_from_what_it_is_a_free_cast_of() -> None:
+    """The codebook of a vector-quantized autoencoder, by moving averages."""
+
+    def loss(x: Any, codes: Any, w: Any) -> Any:
+        z = x @ w
+        i = jnp.argmin(jnp.sum((z[:, None] - codes[None]) ** 2, -1), -1)
+        chosen = jax.nn.one_hot(i, 16)
+        n = jnp.sum(chosen, 0)
+        mean = 0.9 * codes + 0.1 * (chosen.T @ z) / jnp.maximum(n, 1)[:, None]
+        mean = jnp.where((n < 1)[:, None], jnp.roll(jnp.tile(z, (2, 1)), 1, 0), mean)
+        decoded = z + jax.lax.stop_gradient(codes[i] - z)
+        return jnp.sum(decoded * np.ones((8, 8), "f4")) + jnp.sum(jax.lax.stop_gradient(mean) * np.ones((16, 8), "f4"))
+
+    mesh = {"x": 2, "y": 2, "z": 2}
+    for plan in sh.suggest(loss, f32(8, 8), f32(16, 8), f32(8, 8), mesh=mesh, grad=(0, 1, 2)):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def _named(x: Any) -> Any:
     return checkpoint_name(x, "product")
 
