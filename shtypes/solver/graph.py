@@ -81,6 +81,7 @@ class Graph(OpOptions):
                 options = free if t is None else self.single_option([t], [])
                 self.results[i] = self._add("result", options, [v], [], 1, index=i)
         self._add_shared_copies()
+        self.again = self._tie_equal()
         self.layers = self._tie_layers()
         self.decisions = [n for n in self.nodes if n.leader is n]
 
@@ -279,7 +280,18 @@ class Graph(OpOptions):
                     if is_value(x):
                         yield Use(node, i, x, node.operand_times[i])
 
-    # repeated layers
+    # equal ops, and repeated layers
+
+    def _tie_equal(self) -> set[int]:
+        """Ties ops to the equal ones before them, which alone are evaluated; returns the ids of their nodes."""
+        tied = set[int]()
+        for node in self.nodes:
+            if node.op is not None and (before := self.program.equal.get(node.results[0].id)) is not None:
+                first, _ = self.source[before]
+                if (node.options, node.reruns) == (first.options, first.reruns):
+                    tied.add(node.id)
+                    self._tie_to(node, first)
+        return tied
 
     def _tie_layers(self) -> list[tuple[int, int]]:
         """Ties repeated layers to the first of them; returns the count and number of ops of each such layer."""
@@ -299,15 +311,19 @@ class Graph(OpOptions):
 
     def _tie(self, ops: Sequence[Node], period: int) -> None:
         for i, node in enumerate(ops[period:]):
-            leader = node.leader = ops[i % period]
-            for x, y in zip(node.operands, leader.operands, strict=True):
+            first = ops[i % period]
+            for x, y in zip(node.operands, first.operands, strict=True):
                 if is_value(x) and is_value(y) and x is not y:
                     a, b = self.source[x.id][0], self.source[y.id][0]
                     if a.kind == b.kind == "argument" and a is not b:
                         a.leader = b.leader
                         self._tie_copies(x, y)
-            for v, w in zip(node.results, leader.results, strict=True):
-                self._tie_copies(v, w)
+            self._tie_to(node, first)
+
+    def _tie_to(self, node: Node, first: Node) -> None:
+        node.leader = first.leader
+        for v, w in zip(node.results, first.results, strict=True):
+            self._tie_copies(v, w)
 
     def _tie_copies(self, v: Value, w: Value) -> None:
         if v.id in self.shared and w.id in self.shared:

@@ -116,6 +116,11 @@ class Program:
         self._saves_all = False  # whether the enclosing checkpoints save reshards
         self._calls: list[Any] = []  # the enclosing calls of jitted library functions
         self._scopes = NameStack()  # the name scopes of the enclosing calls, from those of their loop or checkpoint
+        self._across: dict[
+            Any, list[Value]
+        ] = {}  # the results of ops with algorithms across shards in the current body
+        #: By result of such an op: that of an equal one before it in its body; across shards they are one when typed.
+        self.equal: dict[int, int] = {}
         self.values: list[Value] = []
         env: dict[Any, Any] = {}
         self.inputs = []
@@ -169,7 +174,7 @@ class Program:
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
                 outside, self._saves_all = self._saves_all, self._saves_all or saves_reshards(eqn)
-                with attribute_set(self, "_scopes", NameStack()):
+                with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
                     body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
                 outputs = [_read(sub, w) for w in inner.outvars]
                 env.update(zip(eqn.outvars, outputs, strict=True))
@@ -217,6 +222,10 @@ class Program:
             v.constant, v.differentiated = constant, m and dtypes.differentiable(v.dtype)
         for v, place in zip(results, positions(eqn, operands), strict=False):
             v.place = place
+        if ways_of(eqn) and not eqn.effects:
+            key = key_of_equation(eqn), set_at(eqn), *(x.id if isinstance(x, Value) else Static(x) for x in operands)
+            pairs = zip(results, self._across.setdefault(key, results), strict=True)
+            self.equal.update((v.id, w.id) for v, w in pairs if v is not w)
         eqn = self._from_call(eqn)
         return Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
 
@@ -240,7 +249,7 @@ class Program:
         if not within and any(v.differentiated for v in inputs[: scan.carry]):
             adds = len(self.scans) in self.checkpoint
             self.scans[id(eqn)] = self._line(eqn)
-        with attribute_set(self, "_scopes", NameStack()):
+        with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
             items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
         outputs = [_read(sub, v) for v in inner.outvars]
         if adds:

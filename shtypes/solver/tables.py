@@ -178,6 +178,8 @@ class Costs(UseCosts):
         graph = self.graph
         nodes: dict[Any, list[Node]] = {}
         for node in graph.nodes:
+            if node.id in graph.again:
+                continue
             attributes = tuple(
                 (v.id in graph.saved, v.id in graph.repeats.needed, v.id in graph.sliced, v.differentiated)
                 for v in node.results

@@ -314,6 +314,20 @@ def test_the_next_carry_of_a_single_step_is_recomputed_for_the_final_one_alone(s
         assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+@pytest.mark.parametrize("op", [lambda x: jnp.roll(x, 1, 0), lambda x: jnp.cumsum(x, 0)], ids=["roll", "cumsum"])
+def test_equal_ops_across_shards_of_one_value_are_one(op: Any) -> None:
+    def with_one(x: Any, w: Any) -> Any:
+        y = op(x)
+        return jnp.sin(y @ w) * jnp.cos(x + y)
+
+    first = []
+    for f in (with_one, lambda x, w: jnp.sin(op(x) @ w) * jnp.cos(x + op(x))):
+        found = sh.suggest(of_sine(f), f32(64, 4), f32(4, 4), mesh={"x": 4}, fixed={"0": "[_@x, _]"})
+        assert [plan.bytes for plan in found] == [plan.ledger.total.bytes for plan in found]
+        first.append(found[0].bytes)
+    assert first[0] == first[1]
+
+
 def test_a_cotangent_is_resharded_from_what_it_is_a_free_cast_of() -> None:
     """The codebook of a vector-quantized autoencoder, by moving averages."""
 

@@ -17,6 +17,7 @@ from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
+from shtypes.core.collective import once
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.dispatch.apply import is_typed
@@ -93,8 +94,9 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     note_ways(among)
     if number < 0:
         return row(eqn, operands)
+    key = key_of_equation(eqn), number, current_settings()
     with across_shards(name_of(eqn)):
-        results = ways[number](eqn, operands)
+        results = once(lambda: ways[number](eqn, operands), *operands, key=key)
     return row(eqn, operands) if results is None else list(results)
 
 
