@@ -150,7 +150,9 @@ def joint_front(search: Callable[[Function], Suggestions], programs: Sequence[Fu
 
 def front_of(problem: Problem, search: Search, limit: float | None) -> Suggestions:
     """The front of plans that type and fit."""
-    for _ in range(_MOST_CORRECTIONS):
+    for corrections in range(_MOST_CORRECTIONS):
+        if corrections:
+            search.reset()
         try:
             point = _fitting(problem, search, limit)
         except ShardingTypeError:
@@ -164,10 +166,9 @@ def front_of(problem: Problem, search: Search, limit: float | None) -> Suggestio
         corrected = [plan.correct_costs() for plan in plans]
         if not any(corrected) or (search.timed_out and any(plan.fits(limit) for plan in plans)):
             break
-        search.reset()
-    plans = [plan.repriced() if changed else plan for plan, changed in zip(plans, corrected, strict=True)]
+    plans = [plan.repriced() for plan in plans] if any(corrected) else plans  # they may have the same ops
     others = sorted((p for p in search.visited if p.cost.memory <= (limit or math.inf)), key=lambda p: p.seconds)
-    fitting = (p for p in (Plan(problem, point) for point in others) if p.fits(limit))
+    fitting = (p.as_typed() for p in (Plan(problem, point) for point in others) if p.fits(limit))
     typed = [p for p in plans if p.seconds < EXCLUDED and p.fits(limit)] or [*itertools.islice(fitting, 1)]
     if typed:
         return Suggestions(typed, search, limit)

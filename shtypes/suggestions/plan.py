@@ -221,6 +221,11 @@ class Plan(Report):
         cost = self.problem.costs.price(point.assignment, point.byte / point.weights[1])
         return Plan(self.problem, point._replace(cost=cost), self.bound)
 
+    def as_typed(self) -> Plan:
+        """The plan with the communication of its typed step, where the costs of its ops are not those."""
+        comm, sent = self.ledger.time(self.problem.model), float(self.ledger.total.bytes)
+        return Plan(self.problem, self.point._replace(cost=self.point.cost._replace(comm=comm, sent=sent)), self.bound)
+
     @property
     def ledger(self) -> Ledger:
         """The collectives of a step, with gradients in the arguments' types."""

@@ -13,6 +13,9 @@ from jax.ad_checkpoint import checkpoint_name
 
 import shtypes as sh
 from shtypes.errors import ShardingTypeError
+from shtypes.solver.option import FORBIDDEN
+from shtypes.solver.tables import Costs
+from shtypes.suggestions import front
 from shtypes.suggestions.plan import Plan
 from tests.end_to_end import host
 from tests.solver.models import f32
@@ -441,3 +444,24 @@ def test_where_the_front_does_not_type_another_plan_that_was_found_is_returned(m
     found = sh.suggest(of_sine(f), *args, mesh=MESH, memory="1GiB")
     assert found[0].rules not in [each.rules for each in every]
     assert found[0].bytes == pytest.approx(found[0].ledger.total.bytes, rel=2e-3)
+
+
+def test_where_no_costs_are_those_of_a_typed_plan_it_has_the_communication_of_its_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An op sends what no option of it does, and there is no time to look for other plans."""
+
+    def corrected(self: Costs, assignment: Any, *, types: bool) -> bool:
+        self._row_comm.update((n.id, {assignment[n.id]: FORBIDDEN}) for n in self.graph.decisions if n.op is not None)
+        return True
+
+    def wrong(self: Plan) -> bool:
+        return self.problem.costs.correct(self.point.assignment, types=True)
+
+    monkeypatch.setattr(Costs, "correct", corrected)
+    monkeypatch.setattr(Plan, "correct_costs", wrong)
+    monkeypatch.setattr(front, "_MOST_CORRECTIONS", 1)
+    f, args = MODELS["places in what is not sorted"]
+    (plan,) = sh.suggest(of_sine(f), *args, mesh=MESH)
+    assert plan.bytes == plan.ledger.total.bytes
+    assert plan.communication == plan.ledger.time(plan.problem.model)
