@@ -837,3 +837,12 @@ def test_products_along_what_is_moved_are_in_no_group() -> None:
     for f in programs:
         for g in (f, jax.grad(lambda *xs, f=f: jnp.sum(jnp.sin(f(*xs))))):
             assert_close(host(jax.jit(across(g))(*typed)), jax.jit(g)(x, w), SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_product_of_one_taken_row_is_in_no_group() -> None:
+    def pooled(x: Any, w: Any) -> Any:
+        return jnp.tanh(x[:, 0] @ w + 1)
+
+    program = grouped(jax.make_jaxpr(pooled)(f32(4, 32, 3), f32(3, 5)).jaxpr)
+    assert [eqn.primitive.name for eqn in program.eqns][-3:] == ["dot_general", "add", "tanh"]

@@ -98,7 +98,7 @@ CALLS = {
     of_what_is_moved: {(2, 8): 8},
     of_a_maximum: {(8,): 1},
     in_steps: {(2, 8): 24},
-    of_rows_alone: {(1,): 128},
+    of_rows_alone: {(8,): 16},
     in_a_checkpoint: {(2, 8): 8},
     where_a_sum_is_positive: {(2, 8): 8},
     while_small: {(2, 8): 24},

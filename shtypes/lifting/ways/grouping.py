@@ -99,12 +99,14 @@ class _Odd(NamedTuple):
     even: frozenset[Any]
     of_windows: bool
 
+    def alike(self, v: Any) -> list[Any]:
+        """The even shapes with as many dims; none where the dims of odd sizes were squeezed."""
+        return [shape for shape in self.even if len(shape) == v.aval.ndim]
+
     def dims(self, v: Any) -> set[int]:
         """The dims that have other sizes than in each of the even shapes."""
-        alike = [shape for shape in self.even if len(shape) == v.aval.ndim]
-        return (
-            set.intersection(*({d for d, n in enumerate(v.aval.shape) if n != e[d]} for e in alike)) if alike else set()
-        )
+        differ = [{d for d, n in enumerate(v.aval.shape) if n != e[d]} for e in self.alike(v)]
+        return set.intersection(*differ) if differ else set()
 
     def beside(self, eqn: Any) -> set[Any]:
         """The shapes of the result of what changes dims behind, or beside, at the even sizes of its operand."""
@@ -112,8 +114,7 @@ class _Odd(NamedTuple):
         dims = [d for d in self.dims(eqn.invars[0]) if before[: d + 1] == after[: d + 1]]
         if not dims:
             return set()
-        alike = [shape for shape in self.even if len(shape) == len(before)]
-        return {tuple(e[d] if d in dims else n for d, n in enumerate(after)) for e in alike}
+        return {tuple(e[d] if d in dims else n for d, n in enumerate(after)) for e in self.alike(eqn.invars[0])}
 
 
 def _odd(jaxpr: Any, taken: set[int]) -> tuple[dict[Any, _Odd], list[int]]:
@@ -180,9 +181,21 @@ def _groups(jaxpr: Any, taken: set[int]) -> tuple[list[list[int]], dict[Any, _Od
     for i, root in enumerate(roots):
         members.setdefault(root, []).append(i)
     groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
-    closed = _closed(jaxpr, groups)
+    closed = _closed(jaxpr, [_without_products_at_its_end(jaxpr, g, odd) for g in groups])
     lost = {i for g in groups for i in g if kind_of(jaxpr.eqns[i]) is None}.difference(*closed)
     return _groups(jaxpr, taken | lost) if lost else (closed, odd)
+
+
+def _without_products_at_its_end(jaxpr: Any, group: Sequence[int], odd: Mapping[Any, _Odd]) -> list[int]:
+    """A group up to the first product of what has lost the moved dim, if no move follows: it is of an even program."""
+
+    def is_squeezed(i: int) -> bool:
+        inputs = [v for v in variables(jaxpr.eqns[i].invars) if v in odd]
+        return jaxpr.eqns[i].primitive.name == "dot_general" and not any(odd[v].alike(v) for v in inputs)
+
+    last = max((i for i in group if kind_of(jaxpr.eqns[i])), default=-1)
+    end = next((i for i in group if i > last and is_squeezed(i)), len(jaxpr.eqns))
+    return [i for i in group if i < end]
 
 
 def _with_moves_of_their_own(jaxpr: Any) -> Any:
