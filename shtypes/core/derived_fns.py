@@ -1,4 +1,4 @@
-"""Shard functions made of others: derivatives, transposes, and mapped ones."""
+"""Shard functions from others: derivatives, transposes, and mapped ones."""
 
 from __future__ import annotations
 

@@ -350,8 +350,8 @@ def match_replicated(x: Any, *others: Any, constant: bool = False) -> Any:
     """Casts a constant to the replicated states of other values, for use in several ops; ``constant`` as of `move`."""
     t = x.type
     for axis in t.axes(State.REDUCED) + (t.axes(State.INVARIANT) if constant and others else ()):
-        found = {y.type.state(axis) for y in others}
-        alike = State.INVARIANT in found and State.REDUCED not in found
+        states = {y.type.state(axis) for y in others}
+        alike = State.INVARIANT in states and State.REDUCED not in states
         t = t.with_axis(axis, State.INVARIANT if alike else State.REDUCED)
     return move(x, t, inserted=True, constant=constant)
 

@@ -34,13 +34,13 @@ class Name(NamedTuple):
 
 
 def name_of_operand(step: Step, source: Source | None, t: ShType, written: Name) -> Name:
-    """The name of an operand: where it is made, else as ``written`` where it is read, else of what it is made of."""
-    made = _name_of_source(step, source, t, 1)
-    if not made.times and made.expression == written.expression:  # it runs for other shapes, too
+    """The name of an operand: where it is computed, else as ``written`` where it is read, else of its operands."""
+    computed = _name_of_source(step, source, t, 1)
+    if not computed.times and computed.expression == written.expression:  # it runs for other shapes, too
         written = Name()
     if written and source is not None and _is_read_before(step, source):
         return written
-    return made or written or _name_of_source(step, source, t, 8)
+    return computed or written or _name_of_source(step, source, t, 8)
 
 
 def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) -> Name:
@@ -50,21 +50,23 @@ def _name_of_source(step: Step, source: Source | None, t: ShType, steps: int) ->
     inside = source.inside if source.inside is not None and _is_of_branch(source.inside.body) else None
     if name := _name_of_source(step, inside, t, steps):  # other branches take the value, too
         return name
-    own = is_undifferentiated(source.body)
+    undifferentiated = is_undifferentiated(source.body)
     if source.step is None:
         name = _of_argument(step, source)
-        return name._replace(undifferentiated=own) if name else _name_of_source(step, source.inside, t, steps)
+        return (
+            name._replace(undifferentiated=undifferentiated) if name else _name_of_source(step, source.inside, t, steps)
+        )
     maker, var = source.step, source.var
-    made = _name_by_frames(step, source)
-    found = made or _name_before_broadcast(maker) or _at_place(step, maker, var)
-    if found:
-        return found._replace(undifferentiated=own)
+    of_line = _name_by_frames(step, source)
+    nearest = of_line or _name_before_broadcast(maker) or _at_place(step, maker, var)
+    if nearest:
+        return nearest._replace(undifferentiated=undifferentiated)
     sources = _sources_of_type(maker, t)
     before = _name_of_source(maker, sources[0], t, steps - 1) if len(sources) == 1 else Name()
     here, there = ("" if frame is None else frame.place for frame in (_user_frame(of.frames()) for of in (step, maker)))
     if before.expression:
         before = before._replace(line="" if (line := before.line or there) == here else line)
-    return before or _name_of_source(step, source.inside, t, steps) or (Name() if made is None else made)
+    return before or _name_of_source(step, source.inside, t, steps) or (Name() if of_line is None else of_line)
 
 
 def _is_of_branch(body: Body) -> bool:
@@ -118,9 +120,9 @@ def result_names(step: Step, branches: Sequence[Any], index: int) -> dict[str, N
     names = {}
     for i, body in enumerate(map(jaxpr_of, branches)):
         var, inside = body.outvars[index], Body.inside(step)._replace(jaxpr=body)
-        made = next((eqn for eqn in body.eqns if not is_literal(var) and var in eqn.outvars), None)
-        if made is not None:
-            names[f"result_{i}"] = _name_by_frames(step, Source(Step(made, inside), var, inside)) or Name()
+        maker = next((eqn for eqn in body.eqns if not is_literal(var) and var in eqn.outvars), None)
+        if maker is not None:
+            names[f"result_{i}"] = _name_by_frames(step, Source(Step(maker, inside), var, inside)) or Name()
         elif not is_literal(var):
             names[f"result_{i}"] = Name(argument_name(Source(None, var, inside)))
     return {result: name for result, name in names.items() if name}
@@ -182,8 +184,8 @@ def _is_read_before(step: Step, source: Source) -> bool:
         level = level.body.outer
     eqns = source.body.jaxpr.eqns
     place = next((i for i, eqn in enumerate(eqns) if eqn is level.eqn), 0)
-    own = [_user_frame(each.frames()) for each in (level, source.step) if each is not None]
-    if any(source.var in eqn.invars and _user_frame(frames_of(eqn)) not in own for eqn in eqns[:place]):
+    frames = [_user_frame(each.frames()) for each in (level, source.step) if each is not None]
+    if any(source.var in eqn.invars and _user_frame(frames_of(eqn)) not in frames for eqn in eqns[:place]):
         return True
     return source.inside is not None and _is_read_before(step, source.inside)
 

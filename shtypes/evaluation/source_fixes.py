@@ -164,8 +164,7 @@ def _expression_names(run: _Run) -> dict[Any, Name]:
     if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
         return {}
     mapped = run.step.is_in_vmap(frame)
-    own = is_undifferentiated(run.body)
-    name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=own)
+    name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=is_undifferentiated(run.body))
     written = frame.written()
     places = [None if written is None else written.place_of(text) for text in texts]
     named = zip(roots, texts, places, strict=True)

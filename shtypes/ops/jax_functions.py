@@ -155,9 +155,9 @@ class JaxFunction:
         except ShardingTypeError as error:
             run_equations = under_rules(None, run_equations, FinishesSums())
             if allows_implicit():
-                whole = self._finish_pending(key, trace, values)
-                if any(x is not y for x, y in zip(values, whole, strict=True)):
-                    return self._applied(key, trace, whole, constants)
+                finished_once = self._finish_pending(key, trace, values)
+                if any(x is not y for x, y in zip(values, finished_once, strict=True)):
+                    return self._applied(key, trace, finished_once, constants)
                 return self._communicating(key, trace, run_equations, values)
             raise self._refusal(error, call, types, run_equations, trace, key).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
@@ -173,17 +173,17 @@ class JaxFunction:
 
     def _finish_pending(self, key: Any, trace: Trace, values: Sequence[Any]) -> list[Any]:
         """Finishes the pending operands in which the call is nonlinear, once for all of its equations."""
-        whole = [x.type.with_axes(x.type.axes(State.SHARDED), replicated()) for x in values]
-        reduced = [t.with_axes(t.axes(State.UNREDUCED), replicated()) for t in whole]
+        gathered = [x.type.with_axes(x.type.axes(State.SHARDED), replicated()) for x in values]
+        reduced = [t.with_axes(t.axes(State.UNREDUCED), replicated()) for t in gathered]
 
         def is_nonlinear(i: int) -> bool:
             try:
-                self._typed_unless_refused(key, trace, (*reduced[:i], whole[i], *reduced[i + 1 :]), frozenset())
+                self._typed_unless_refused(key, trace, (*reduced[:i], gathered[i], *reduced[i + 1 :]), frozenset())
             except ShardingTypeError:
                 return True
             return False
 
-        pending = [whole[i] != reduced[i] and is_nonlinear(i) for i in range(len(values))]
+        pending = [gathered[i] != reduced[i] and is_nonlinear(i) for i in range(len(values))]
         return [finish_once(self.name, x) if p else x for x, p in zip(values, pending, strict=True)]
 
     def _communicating(

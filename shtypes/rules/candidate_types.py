@@ -169,15 +169,15 @@ def without_slices(operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType
 
 
 def aligned_with(t: ShType, other: ShType) -> ShType | None:
-    """A type with the axes at the places of another, dims found from the right; None if it lacks a dim."""
-    found: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
+    """A type with the axes at the places of another, dims aligned from the right; None if it lacks a dim."""
+    aligned: ShType | None = t.with_axes(t.axes(State.SHARDED), State.REDUCED)
     for axis in (a for dim in other.dims for a in dim.axes):
         dim = t.ndim - other.ndim + (other.dim_of(axis) or 0)
-        found = None if found is None or dim < 0 else with_axis_at(found, axis, dim)
+        aligned = None if aligned is None or dim < 0 else with_axis_at(aligned, axis, dim)
     for axis in other.axes(State.UNREDUCED, *REPLICATED):
-        if found is not None and other.state(axis) in unsharded_states(found):
-            found = with_axis_at(found, axis, other.state(axis))
-    return found
+        if aligned is not None and other.state(axis) in unsharded_states(aligned):
+            aligned = with_axis_at(aligned, axis, other.state(axis))
+    return aligned
 
 
 def as_pending(t: ShType, axes: Iterable[str]) -> ShType:
