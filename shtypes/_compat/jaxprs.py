@@ -175,6 +175,37 @@ def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
     return [m and i for m, i in zip(moved, inexact, strict=True)]
 
 
+def vars_with_cotangents(closed: Any, results: Sequence[bool] | None = None) -> set[Any]:
+    """The variables of a program by which some ``results``, by default all, may have a derivative, and these."""
+    jaxpr = jaxpr_of(closed)
+    chosen = jaxpr.outvars if results is None else [v for v, r in zip(jaxpr.outvars, results, strict=True) if r]
+    found = {v for v in chosen if not is_literal(v)}
+    for eqn in reversed(jaxpr.eqns):
+        outs = [v in found for v in eqn.outvars]
+        if any(outs):
+            moves = _operands_with_cotangents(eqn, outs)
+            found.update(v for v, moved in zip(eqn.invars, moves, strict=True) if moved and not is_literal(v))
+    return found
+
+
+def _operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> list[bool]:
+    """Whether some results of an equation may have a derivative by each operand, as `moves_smoothly` says."""
+    if has_zero_derivative(eqn):
+        return [False] * len(eqn.invars)
+    smooth = [r and jax.numpy.issubdtype(v.aval.dtype, np.inexact) for v, r in zip(eqn.outvars, results, strict=True)]
+    if eqn.primitive.name == "cond":
+        of_each = [_arguments_with_cotangents(b, smooth) for b in eqn.params["branches"]]
+        return [False, *map(any, zip(*of_each, strict=True))]
+    if eqn.primitive.name in ("jit", "pjit"):
+        return _arguments_with_cotangents(eqn.params["jaxpr"], smooth)
+    return [any(smooth)] * len(eqn.invars)
+
+
+def _arguments_with_cotangents(closed: Any, results: Sequence[bool]) -> list[bool]:
+    found = vars_with_cotangents(closed, results)
+    return [v in found for v in jaxpr_of(closed).invars]
+
+
 def has_zero_derivative(eqn: Any) -> bool:
     """Whether JAX's derivative of an equation is always zero, as that of `floor`."""
     if eqn.primitive.name == "stop_gradient":

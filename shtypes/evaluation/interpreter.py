@@ -19,7 +19,7 @@ from shtypes._compat.jaxprs import (
     is_literal,
     jaxpr_of,
     literal_value,
-    moves_smoothly,
+    vars_with_cotangents,
 )
 from shtypes._compat.plain_programs import as_written, bind_plain
 from shtypes._compat.tracing import refuse_escaped
@@ -145,17 +145,8 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> 
 @functools.lru_cache(maxsize=256)
 def _without_cotangents(jaxpr: Any) -> frozenset[int]:
     """The equations whose results have zero cotangents, such as the maximum in a softmax."""
-    needed, silent = {v for v in jaxpr.outvars if not is_literal(v)}, set()
-    for i in range(len(jaxpr.eqns) - 1, -1, -1):
-        eqn = jaxpr.eqns[i]
-        if needed.isdisjoint(eqn.outvars):
-            silent.add(i)
-            continue
-        for k, x in enumerate(eqn.invars):
-            moved = moves_smoothly(eqn, [k])
-            if not is_literal(x) and any(m and v in needed for m, v in zip(moved, eqn.outvars, strict=True)):
-                needed.add(x)
-    return frozenset(silent)
+    found = vars_with_cotangents(jaxpr)
+    return frozenset(i for i, eqn in enumerate(jaxpr.eqns) if found.isdisjoint(eqn.outvars))
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from shtypes.numerics.nn.layers import swiglu as swiglu
 from shtypes.numerics.nn.loss import cross_entropy as cross_entropy
 from shtypes.numerics.nn.norms import layer_norm as layer_norm
 from shtypes.numerics.nn.norms import rms_norm as rms_norm
-from shtypes.numerics.nn.positions import rotary_embedding as rotary_embedding
+from shtypes.numerics.nn.rotary import rotary_embedding as rotary_embedding
 from shtypes.ops.elementwise import celu as celu
 from shtypes.ops.elementwise import elu as elu
 from shtypes.ops.elementwise import gelu as gelu

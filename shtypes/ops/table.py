@@ -148,7 +148,7 @@ OPS: Final[Mapping[str, Op]] = {
         *written("numerics.nn.layers", "linear", jax="", space="nn", linear="x*w", out=True),
         *written("numerics.nn.loss", "cross_entropy", jax="", space="nn", out=True),
         *written("numerics.nn.norms", "layer_norm rms_norm", jax="", space="nn", rule="unary_along", out=True),
-        *written("numerics.nn.positions", "rotary_embedding", jax="", space="nn", rule="multilinear"),
+        *written("numerics.nn.rotary", "rotary_embedding", jax="", space="nn", rule="multilinear"),
         *written(
             "numerics.random.choices", "categorical", jax="jax.random", space="random", rule="categorical", out=True
         ),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shtypes import rules
-from shtypes._compat.jaxprs import depends_smoothly
+from shtypes._compat.jaxprs import vars_with_cotangents
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import PROGRAMS, Static
 from shtypes.context.user_line import placed
@@ -124,7 +124,8 @@ def typed_call(
 @functools.lru_cache(maxsize=PROGRAMS)
 def _zero_derivative(jaxpr: Any) -> frozenset[int]:
     """The arguments of a program by which its derivative is zero."""
-    return frozenset(i for i in range(len(jaxpr.invars)) if not any(depends_smoothly(jaxpr, [i])))
+    found = vars_with_cotangents(jaxpr)
+    return frozenset(i for i, v in enumerate(jaxpr.invars) if v not in found)
 
 
 def _blame_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:

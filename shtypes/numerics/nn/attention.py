@@ -89,11 +89,6 @@ def _with_heads(x: Array, query: ShType) -> Array:
     if min(t.ndim, query.ndim) < 2:
         return x
     kv_heads, heads = t.dims[-2], query.dims[-2]
-    if (
-        heads.size % kv_heads.size
-        or kv_heads.size == 1
-        or kv_heads.size % query.mesh.product(heads.axes) == 0
-        or kv_heads.axes
-    ):
+    if kv_heads.axes or kv_heads.size < 2 or kv_heads.size % query.mesh.product(heads.axes) == 0:
         return x
-    return repeat(x, heads.size // kv_heads.size, axis=-2)
+    return x if heads.size % kv_heads.size else repeat(x, heads.size // kv_heads.size, axis=-2)
