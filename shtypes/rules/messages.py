@@ -100,10 +100,13 @@ _INSIDE: Final = re.compile(r" (acts along|cannot combine|is nonlinear in) ")
 def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> ShardingTypeError:
     """Restates an error of an op inside a call for the call's operand that is sharded on the axis at fault.
 
-    Does nothing unless that is the only operand, or the only one sharded on the axis along which the op acts.
+    Does nothing unless that is the only operand sharded on it, and the op acts along it or no operand of several is a
+    pending sum: then the sum at fault is of the call's own.
     """
     match = _INSIDE.search(error.what)
-    if match is None or not error.axes or (len(operands) > 1 and match[1] != "acts along"):
+    if match is None or not error.axes:
+        return error
+    if len(operands) > 1 and match[1] != "acts along" and any(t.axes(State.UNREDUCED) for t in operands):
         return error
     sharded = [t for t in operands if t.dim_of(error.axes[0]) is not None]
     if len(sharded) == 1:

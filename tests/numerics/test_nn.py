@@ -278,6 +278,7 @@ def test_a_sharded_vocabulary_is_an_error_that_prices_what_may_be_allowed() -> N
         (sh.nn.layer_norm, ["f32[80@tp]"], {"out": "[80@pp]"}, "mesh has no axis `pp`"),
         (sh.nn.softmax, ["f32[8]{U:tp}"], {}, "is nonlinear in the operand, which is unreduced on mesh axis `tp`"),
         (sh.nn.rms_norm, ["f32[8]{U:tp}"], {}, "unreduced on mesh axis `tp`"),
+        (sh.nn.rms_norm, ["f32[80@tp]", "f32[80]"], {}, "`nn.rms_norm` acts along dim 0, which is sharded"),
         (sh.nn.cross_entropy, ["f32[4,8]{U:tp}", "i32[4]"], {}, "unreduced on mesh axis `tp`"),
         (sh.nn.cross_entropy, ["f32[4,8]", "i32[8]"], {}, "cannot take labels i32[8]"),
         (sh.nn.cross_entropy, ["f32[4,8]", "bool[4]"], {}, "cannot take labels bool[4]"),
