@@ -492,6 +492,7 @@ def test_a_fix_never_names_a_line_inside_jax_and_is_there_for_each_program() -> 
         )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_fix_written_where_it_says_types_and_sends_what_its_price_says(name: str) -> None:
     text, types = PROGRAMS[name]

@@ -795,6 +795,7 @@ OF_KEYS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
 @pytest.mark.parametrize("name", OF_KEYS)
 @pytest.mark.mesh({"x": 4})

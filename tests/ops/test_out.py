@@ -95,6 +95,7 @@ def total(m: Any, f: Callable[..., Any], x: Any) -> Any:
     return functools.reduce(m.add, [m.sum(m.sin(y)) for y in jax.tree.leaves(f(x))])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.mesh({"x": 4})
 @pytest.mark.parametrize("name", ALL_OR_SHARES)
 def test_a_result_that_no_axis_shards_is_of_operands_that_are_gathered_once(name: str) -> None:

@@ -106,6 +106,7 @@ CALLS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("wrap", [lambda f: f, sh.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("f", CALLS)
 def test_implicit_comm_keeps_callbacks(f: Callable[..., Any], wrap: Callable[..., Any]) -> None:

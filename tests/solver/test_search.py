@@ -293,6 +293,7 @@ def price_all(costs: Costs) -> int:
     return count
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("rows", [4, 64])
 def test_only_what_a_plan_takes_is_priced_along_several_axes_and_the_plan_is_the_best(rows: int) -> None:
     def f(k: Any, x: Any) -> Any:

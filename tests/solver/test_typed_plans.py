@@ -331,6 +331,7 @@ def test_equal_ops_across_shards_of_one_value_are_one(op: Any) -> None:
     assert first[0] == first[1]
 
 
+@pytest.mark.nightly
 def test_a_cotangent_is_resharded_from_what_it_is_a_free_cast_of() -> None:
     """The codebook of a vector-quantized autoencoder, by moving averages."""
 
