@@ -14,7 +14,8 @@ from shtypes.solver.program import Function
 from shtypes.solver.search import Point, Search, size
 from shtypes.solver.use_costs import EXCLUDED
 from shtypes.suggestions.fixed_types import by_path, costs_of
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, ms, slower
+from shtypes.suggestions.plan import Plan, Problem, ms, slower
+from shtypes.suggestions.saved_plan import SCHEMA
 from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: The relative tolerance within which the plan with the fewest reshards is preferred.

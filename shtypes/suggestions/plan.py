@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from shtypes.analysis.check import Signature, check
@@ -20,13 +16,14 @@ from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import plan as steps_of
 from shtypes.resharding.costs import CostModel
 from shtypes.resharding.devices import Device
-from shtypes.solver.apply import Decisions, PlannedCast, named_uses, names_by_place, to_decisions, typed_function
-from shtypes.solver.program import Function, Program
+from shtypes.solver.apply import Decisions, named_uses, names_by_place, to_decisions, typed_function
+from shtypes.solver.program import Function
 from shtypes.solver.search import Point, size
 from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
 from shtypes.suggestions.argument_rules import Rule, merged, pattern_of, rules_of, siblings
 from shtypes.suggestions.fixed_types import FixedTypes
+from shtypes.suggestions.saved_plan import SCHEMA, fingerprint
 from shtypes.traced.equations import SourceLine
 from shtypes.traced.ledger import Ledger
 from shtypes.types import ShType, State
@@ -34,8 +31,6 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.tables import Report, Table, Text
 from shtypes.types.target import target_text
 
-#: The version of what `Plan.to_json` writes.
-SCHEMA: Final = 2
 #: The relative tolerance of predicted bytes.
 _CLOSE: Final = 1e-3
 #: The most rows of a table.
@@ -350,44 +345,6 @@ class Plan(Report):
             },
             "joined": {str(op): way for op, way in sorted(self.decisions.across_shards.items())},
         }
-
-
-def fingerprint(program: Program) -> str:
-    """A hash of the ops of a program and their shapes."""
-    ops = [(op.id, op.name, [v.shape for v in op.results]) for op in program.ops]
-    return hashlib.sha1(repr(ops).encode()).hexdigest()[:16]
-
-
-@contextlib.contextmanager
-def reading(plan: Any) -> Iterator[None]:
-    """Raises what is wrong with the file of a plan, or with what stands for one, in words."""
-    try:
-        yield
-    except ShardingTypeError:
-        raise
-    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        raise ShardingTypeError(
-            f"{f'the file {str(plan)!r}' if isinstance(plan, str | Path) else repr(plan)[:60]} holds no plan",
-            why=f"{type(error).__name__}: {error}",
-            hints=["sh.suggest(f, *args, mesh=mesh).to_json() is what such a file holds"],
-        ) from None
-
-
-def decisions_of(saved: Mapping[str, Any], program: Program) -> Decisions:
-    """Reads the decisions that `Plan.to_json` wrote; raises if they are for another program."""
-    if saved.get("schema") != SCHEMA or saved.get("program") != fingerprint(program):
-        raise ShardingTypeError(
-            f"the plan is not of `{program.name}` as it is now",
-            why="it was made for other operations, shapes or another release of JAX",
-            hints=["sh.suggest(f, *args, mesh=mesh, fixed={...}) with its rules as they are fixed"],
-        )
-    mesh = Mesh(saved["mesh"])
-    casts = {
-        place: PlannedCast(c["to"] and ShType.parse(c["to"], mesh), c["second"])
-        for place, c in saved["reshards"].items()
-    }
-    types = tuple(ShType.parse(saved["arguments"][v.name], mesh) for v in program.inputs)
-    return Decisions(mesh, types, casts, {int(op): way for op, way in saved["joined"].items()})
 
 
 def _description(src: ShType, dst: ShType, *, backward: bool, rerun: bool) -> str:

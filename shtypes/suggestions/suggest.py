@@ -35,7 +35,8 @@ from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import EXACT_AXES, Search
 from shtypes.suggestions.fixed_types import FixedTypes, by_path, costs_of
 from shtypes.suggestions.front import Suggestions, front_of, joint_front
-from shtypes.suggestions.plan import SCHEMA, Plan, Problem, decisions_of, reading
+from shtypes.suggestions.plan import Plan, Problem
+from shtypes.suggestions.saved_plan import SCHEMA, decisions_of, reading
 from shtypes.types import ShType, dtypes
 from shtypes.types.mesh import Mesh, current_mesh
 
