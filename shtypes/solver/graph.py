@@ -43,7 +43,7 @@ class Graph(OpOptions):
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
         results: With ``types``, the types of the results; None for free ones.
         seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
-        fixed: Types of arguments from the user, as strings; layers with other ones are not tied.
+        fixed: Types of arguments from the user, as strings. Layers with others, or other ``types``, are not tied.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Graph(OpOptions):
         fixed: Mapping[Value, str] | None = None,
     ) -> None:
         super().__init__(program, mesh, grad=grad, is_implicit=types is not None, seen=seen)
-        self._fixed = {v.id: text for v, text in (fixed or {}).items()}
+        given: Mapping[Value, Any] = fixed or dict(zip(program.inputs, types or (), strict=False))
+        self._fixed = {v.id: t for v, t in given.items()}
         self.nodes: list[Node] = []
         self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
         self.shared: dict[int, Node] = {}  # by value: its shared copy

@@ -114,6 +114,23 @@ def test_weights_behind_a_barrier_are_sent_as_without_it() -> None:
         assert_within(denoted(a), denoted(b), 1e-5)
 
 
+@pytest.mark.mesh({"x": 4})
+@pytest.mark.parametrize("last", ["f32[8@x, 16]", "f32[8, 16@x]"])
+def test_equal_layers_whose_weights_lie_otherwise_decide_for_themselves(last: str) -> None:
+    def layers(p: Any, x: Any, *functions: Callable[[Any], Any]) -> Any:
+        for (up, down), f in zip(p, functions, strict=True):
+            x = x + f(f(x @ up) @ down)
+        return jnp.mean(x**2)
+
+    up, down = sh.abstract_array("f32[8@x, 16]"), sh.abstract_array("f32[16@x, 8]")
+    p, x = [(up, down), (up, down), (sh.abstract_array(last), down)], sh.abstract_array("f32[16, 8]")
+    equal, unlike = (
+        sh.ledger(sh.grad(sh.implicit_comm(sh.lift(lambda p, x, fs=fs: layers(p, x, *fs)))), p, x).total.bytes
+        for fs in ([jnp.tanh] * 3, [jnp.tanh, jnp.sin, jnp.cos])
+    )
+    assert equal == unlike
+
+
 def test_what_has_no_gradient_counts_no_cotangent() -> None:
     def f(x: Any, w: Any) -> Any:
         y = jnp.tanh(x * w)

@@ -186,12 +186,12 @@ def _equivariant() -> Module:
 PROGRAMS: Final = {
     "haiku-ResNet": Program(_resnet, {"data": 1152, "tensor": 5143}),
     "haiku-VectorQuantizerEMA": Program(_vqvae, {"data": 155, "tensor": 284, "both": 476}),
-    "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 10543, "both": 11343}),
-    "penzai-llama": Program(_penzai, {"data": 4, "both": 12959}),
+    "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 9159, "both": 11343}),
+    "penzai-llama": Program(_penzai, {"data": 4, "both": 12663}),
     "equimo-VisionTransformer": Program(_vit, {"data": 4, "tensor": 10991, "both": 13583}),
     "equimo-ConvNeXt": Program(_convnext, {"data": 0}),
     "jraph-GraphConvolution": Program(_gcn, {"data": 448, "tensor": 391, "both": 1135}),
-    "jraph-GraphNetwork": Program(_graph_network, {"data": 768, "tensor": 2181, "both": 4409}),
+    "jraph-GraphNetwork": Program(_graph_network, {"data": 768, "tensor": 2181, "both": 4237}),
     "jraph-GAT": Program(_gat, {"data": 448, "tensor": 396, "both": 676}),
     "e3nn-gated-layer": Program(_equivariant, {"data": 358}),
 }
