@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -35,51 +35,65 @@ def eliminate(
     return core.eliminate(math.inf, tick), core.constant
 
 
-def width(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> float:
-    """The cost of the elimination, in entries of a table.
+class Order(NamedTuple):
+    """An order in which variables are eliminated."""
 
-    It is the most entries of an intermediate table, or a share of the entries of all if that is more.
-    """
-    scopes, weights = Scopes(sizes, tables), list[float]()
+    #: The cost in entries of a table: the most of an intermediate one, or a share of those of all if that is more.
+    width: float
+    by_fill: bool  # see `Scopes`
+
+
+def order_of(sizes: Mapping[int, int], tables: Collection[tuple[int, ...]], enough: float) -> Order:
+    """The order by the smallest tables if it costs ``enough`` or less; else the cheaper one of both."""
+    first = _order(sizes, tables, by_fill=False)
+    return first if first.width <= enough else min(first, _order(sizes, tables, by_fill=True))
+
+
+def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> Order:
+    scopes, weights = Scopes(sizes, tables, by_fill=by_fill), list[float]()
     while (v := scopes.cheapest()) is not None:
         weights.append(scopes.entries(v))
         scopes.eliminate(v)
-    return max(max(weights, default=0.0), sum(weights) / _LARGEST)
+    return Order(max(max(weights, default=0.0), sum(weights) / _LARGEST), by_fill)
 
 
 class Scopes:
-    """The variables with which each shares tables, while variables are eliminated: the smallest table first."""
+    """The variables with which each shares tables, while variables are eliminated.
 
-    def __init__(self, sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]]) -> None:
-        self.sizes = dict(sizes)
+    First is the one that needs the smallest table; ``by_fill``, the one that adds the fewest pairs which share one.
+    """
+
+    def __init__(self, sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool = False) -> None:
+        self.sizes, self._by_fill = dict(sizes), by_fill
         self.near: dict[int, set[int]] = {v: {v} for v in sizes}
         for ids in tables:
             for v in ids:
                 self.near[v].update(ids)
-        #: Of the table that the elimination of each variable needs, with the variable.
-        self._entries: dict[int, tuple[float, int]] = {}
+        #: By variable, what its elimination costs: pairs, entries of a table, and the variable.
+        self._costs: dict[int, tuple[int, float, int]] = {}
         self._weigh(sizes)
 
     def _weigh(self, variables: Iterable[int]) -> None:
         for v in variables:
-            self._entries[v] = float(math.prod([self.sizes[u] for u in self.near[v]])), v
+            pairs = sum(len(self.near[v] - self.near[u]) for u in self.near[v]) if self._by_fill else 0
+            self._costs[v] = pairs, float(math.prod([self.sizes[u] for u in self.near[v]])), v
 
     def entries(self, v: int) -> float:
         """How many entries the table has that the elimination of a variable needs."""
-        return self._entries[v][0]
+        return self._costs[v][1]
 
     def cheapest(self, most: float = math.inf) -> int | None:
-        """The variable that needs the smallest table; None if none needs one of ``most`` entries or fewer."""
-        entries, v = min(self._entries.values(), default=(math.inf, None))
+        """The variable that is first; None if the table that it needs has more than ``most`` entries."""
+        _, entries, v = min(self._costs.values(), default=(0, math.inf, None))
         return None if entries > most else v
 
     def eliminate(self, v: int) -> set[int]:
         """Eliminates a variable; returns those of its table, which share one then."""
-        del self._entries[v]
+        del self._costs[v]
         others = self.near.pop(v) - {v}
         for u in others:
             self.near[u] = (self.near[u] | others) - {v}
-        self._weigh(others)
+        self._weigh(others.union(*(self.near[u] for u in others)) if self._by_fill else others)
         return others
 
     def fix(self, v: int) -> None:
@@ -147,12 +161,17 @@ class Core:
         """The sum of the tables of no variables: the minimum of the sum of all tables if no variable is left."""
         return float(dense(self.tables.get((), [np.zeros(())])))
 
+    def order(self, enough: float) -> Order:
+        """The order in which all variables are eliminated; see `order_of`."""
+        return order_of(self.sizes, self.tables, enough)
+
     def eliminate(self, entries: float, tick: Callable[[], None]) -> Values:
-        """Eliminates the variables that need tables of few entries, the smallest first.
+        """Eliminates the variables that need tables of few entries, the smallest first; with infinity, all in `order`.
 
         Returns the values of all variables if none is left.
         """
-        scopes, at = Scopes(self.sizes, self.tables), self._tables_of()
+        by_fill = math.isinf(entries) and self.order(QUICK_ENTRIES).by_fill
+        scopes, at = Scopes(self.sizes, self.tables, by_fill=by_fill), self._tables_of()
         while (v := scopes.cheapest(entries)) is not None:
             tick()
             ids = tuple(sorted(scopes.eliminate(v)))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shtypes.solver import elimination
 from shtypes.solver.bounds import LEAST_PART, ROUNDED, Minimum, Values, total_of
-from shtypes.solver.elimination import Core, Scopes, eliminate, width
+from shtypes.solver.elimination import Core, Scopes, eliminate, order_of
 from shtypes.solver.terms import Table, Terms
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
@@ -56,7 +56,7 @@ def minimize(
     incumbent = Minimum(start, total_of(tables, start), -math.inf) if start else Minimum({}, math.inf, -math.inf)
 
     def is_wide() -> bool:
-        return width(core.sizes, core.tables) > most // _LARGER
+        return core.order(most // _LARGER).width > most // _LARGER
 
     first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
     last = quick
@@ -70,7 +70,8 @@ def minimize(
             core.eliminate(int(entries * stage), tick)
     while True:
         core.drop_dominated(tick)
-        exact = width(core.sizes, core.tables) <= (most // _LARGER if quick else most)
+        wide = most // _LARGER if quick else most
+        exact = core.order(wide).width <= wide
         if exact:
             values, total = core.eliminate(math.inf, tick), core.constant
         else:
@@ -124,7 +125,7 @@ def to_fix(
     sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
 ) -> set[int]:
     """The variables to fix so that no intermediate table has more than ``entries``; avoids those fixed ``before``."""
-    if width(sizes, tables) <= entries:
+    if order_of(sizes, tables, entries).width <= entries:
         return set()
     fixed, regrets = set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
     scopes = Scopes(sizes, tables)

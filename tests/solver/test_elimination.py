@@ -11,7 +11,7 @@ import pytest
 
 from shtypes.solver import bounds, elimination
 from shtypes.solver.bounds import Minimum, narrowed, total_of
-from shtypes.solver.elimination import Core, eliminate
+from shtypes.solver.elimination import Core, eliminate, order_of
 from shtypes.solver.minimize import local_search, minimize, to_fix
 from shtypes.solver.terms import as_terms, dense
 
@@ -37,6 +37,22 @@ def test_the_minimum_is_that_of_all_combinations(seed: int) -> None:
     chosen, value = eliminate(sizes, tables)
     assert math.isclose(value, best, rel_tol=1e-12, abs_tol=1e-12)
     assert math.isclose(total(tuple(chosen[v] for v in sizes)), best, rel_tol=1e-12, abs_tol=1e-12)
+
+
+def test_the_order_that_adds_fewest_pairs_is_taken_where_it_needs_smaller_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(1821)
+    sizes = {v: int(rng.integers(2, 6)) for v in range(7)}
+    pairs = [tuple(sorted(map(int, rng.choice(7, 2, replace=False)))) for _ in range(11)]
+    by_size, by_pairs = (order_of(sizes, pairs, enough) for enough in (math.inf, 100))
+    assert (by_size, by_pairs) == ((720, False), (160, True))
+    tables = {ids: rng.normal(size=[sizes[v] for v in ids]) for ids in pairs}
+    least = eliminate(sizes, tables)
+    monkeypatch.setattr(elimination, "QUICK_ENTRIES", 100)
+    values, total = eliminate(sizes, tables)
+    assert values == least[0]
+    assert math.isclose(total, least[1])
 
 
 def test_what_has_one_value_may_meet_in_any_number() -> None:
