@@ -39,8 +39,18 @@ class Held(NamedTuple):
 TABLE, SHARD, ROW = f32(512, 16), 64 * 16 * 4, 16 * 4
 IDS = RNG.integers(0, 512, 24).astype(np.int32)
 SQUARE, VECTOR = f32(256, 256), f32(256)
+LOGITS, TOKENS = f32(2, 128, 64), RNG.integers(0, 64, (2, 128)).astype(np.int32)
 BLOCKS = [f32(64, 64) for _ in range(4)]
 ALL: dict[str, Held] = {
+    "a loss of the next token": Held(
+        lambda x, i: jax.grad(
+            lambda x: -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x[:, :-1]), i[:, 1:, None], -1))
+        )(x),
+        (LOGITS, TOKENS),
+        ("[2,128@x,64]", "[2,128@x]"),
+        2 * 4,
+        LOGITS.nbytes // 8 + 2048,
+    ),
     "rows set": Held(gradients(lambda x, i: x.at[i].set(2.0), 1), (TABLE, IDS), ("[512@x,16]", "[24]"), 0, 3 * SHARD),
     "rows set by values": Held(
         lambda x, i, v: jax.grad(lambda x, v: jnp.sum(jnp.sin(x.at[i].set(v))), (0, 1))(x, v),

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -144,7 +145,7 @@ class _Writer:
         if own.keys() == cuts.keys():
             w = self._before[v]
             if own == cuts:
-                return self._zeroed(w, cuts, eqn) if v in self.plans.sliced else w
+                return self._guarded(w, cuts, eqn) if v in self.plans.sliced else w
             return self._filled(w, own, 0, eqn, cuts)
         if self._is_padded(v, cuts):
             return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
@@ -193,6 +194,13 @@ class _Writer:
     def _zeroed(self, w: Any, cuts: Cuts, eqn: Any) -> Any:
         """A value that is zero outside of slices, if it could have a gradient."""
         return self._filled(w, cuts, 0, eqn) if cuts and is_float(w) else w
+
+    def _guarded(self, w: Any, cuts: Cuts, eqn: Any) -> Any:
+        """A value whose gradient is zero outside of slices."""
+        if not is_float(w) or self.plans.is_constant(w):
+            return w
+        key = (w, *cuts.items(), "guarded")
+        return self._once(key, lambda: self._traced(functools.partial(_guarded, cuts=cuts), [w], eqn))
 
     def _filled(self, w: Any, cuts: Cuts, fill: Any, eqn: Any, to: Cuts | None = None) -> Any:
         """A value that is ``fill`` outside of slices, which are moved ``to`` others."""
@@ -244,6 +252,13 @@ def _broadcast(x: Any, shape: Sequence[int]) -> Any:
 def _sliced(x: Any, cuts: Cuts) -> Any:
     starts = [cuts[d].start if d in cuts else 0 for d in range(x.ndim)]
     return lax.slice(x, starts, [cuts[d].stop if d in cuts else n for d, n in enumerate(x.shape)])
+
+
+def _guarded(x: Any, cuts: Cuts) -> Any:
+    """A value whose tangents are zero outside of slices."""
+    f = jax.custom_jvp(lambda x: x)
+    f.defjvp(lambda xs, tangents: (xs[0], _padded(_sliced(tangents[0], cuts), cuts, 0)))
+    return f(x)
 
 
 def _padded(x: Any, cuts: Cuts, fill: Any) -> Any:
