@@ -12,23 +12,41 @@ from typing import Any
 from jax import lax
 
 from shtypes._compat.jaxprs import is_literal
-from shtypes.lifting.ways.moving import padding_of
+from shtypes._compat.plain_programs import bind_in_program
+from shtypes.lifting.ways.moving import cuts_of, padding_of
 from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.uses import Pairs
 
 
 def with_padded_blocks(jaxpr: Any) -> Any:
-    """Pads dims after they are split into blocks that are padded as a whole, and crops such before they are merged."""
-    return _Swapping(jaxpr, "reshape").program()
+    """Pads dims after they are split into blocks that are padded as a whole, and crops such before they are merged.
+
+    Crops sums before they are added: in gradients of what several parts were taken of, these are padded and added.
+    """
+    return _Swapping(jaxpr, "reshape", "add_any").program()
 
 
 class _Swapping(Pairs):
-    """Swaps pads and reshapes of blocks."""
+    """Swaps pads and reshapes of blocks, and sums and crops."""
 
     def rewritten(self, eqn: Any) -> list[Any]:
         """An equation, or it and the one before in the other order."""
         first = self.maker_alone(eqn)
-        return (first is not None and _swapped(first, eqn)) or [eqn]
+        swapped = None if first is None else _swapped(first, eqn) or _of_terms(first, eqn)
+        return [eqn] if swapped is None else [y for e in swapped for y in self.rewritten(e)]
+
+
+def _of_terms(added: Any, crop: Any) -> list[Any] | None:
+    """The sum of the cropped terms of a sum; None if these are not such."""
+    cuts = cuts_of(crop) or {}
+    if added.primitive.name != "add_any" or not any(map(any, cuts.values())):
+        return None
+
+    def cropped(*terms: Any) -> Any:
+        ends = [(cuts[d][0], n - cuts[d][1]) for d, n in enumerate(terms[0].shape)]
+        return bind_in_program(added, [lax.slice(x, *zip(*ends, strict=True)) for x in terms])
+
+    return equations_of(cropped, added.invars, crop, crop.outvars)[0]
 
 
 def _swapped(first: Any, second: Any) -> list[Any] | None:

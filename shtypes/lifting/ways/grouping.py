@@ -181,20 +181,26 @@ def _groups(jaxpr: Any, taken: set[int]) -> tuple[list[list[int]], dict[Any, _Od
     for i, root in enumerate(roots):
         members.setdefault(root, []).append(i)
     groups = [g for g in members.values() if len(g) > 1 or (g[0] not in taken and kind_of(jaxpr.eqns[g[0]]))]
-    closed = _closed(jaxpr, [_without_products_at_its_end(jaxpr, g, odd) for g in groups])
+    closed = _closed(jaxpr, [_without_what_follows(jaxpr, g, odd) for g in groups])
     lost = {i for g in groups for i in g if kind_of(jaxpr.eqns[i]) is None}.difference(*closed)
     return _groups(jaxpr, taken | lost) if lost else (closed, odd)
 
 
-def _without_products_at_its_end(jaxpr: Any, group: Sequence[int], odd: Mapping[Any, _Odd]) -> list[int]:
-    """A group up to the first product of what has lost the moved dim, if no move follows: it is of an even program."""
+def _without_what_follows(jaxpr: Any, group: Sequence[int], odd: Mapping[Any, _Odd]) -> list[int]:
+    """A group up to the first product or reshape of the moved dims with others, if no move follows.
 
-    def is_squeezed(i: int) -> bool:
-        inputs = [v for v in variables(jaxpr.eqns[i].invars) if v in odd]
-        return jaxpr.eqns[i].primitive.name == "dot_general" and not any(odd[v].alike(v) for v in inputs)
+    That is of an even program: of what has lost the dim, or of what is moved within blocks that are merged then.
+    """
+
+    def is_of_others(i: int) -> bool:
+        eqn = jaxpr.eqns[i]
+        inputs = [v for v in variables(eqn.invars) if v in odd]
+        if eqn.primitive.name == "dot_general":
+            return not any(odd[v].alike(v) for v in inputs)
+        return eqn.primitive.name == "reshape" and bool(inputs) and not odd[inputs[0]].beside(eqn)
 
     last = max((i for i in group if kind_of(jaxpr.eqns[i])), default=-1)
-    end = next((i for i in group if i > last and is_squeezed(i)), len(jaxpr.eqns))
+    end = next((i for i in group if i > last and is_of_others(i)), len(jaxpr.eqns))
     return [i for i in group if i < end]
 
 

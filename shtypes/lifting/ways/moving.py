@@ -65,6 +65,14 @@ def padding_of(eqn: Any) -> dict[int, tuple[int, int, int]] | None:
     return None
 
 
+def cuts_of(crop: Any) -> dict[int, tuple[int, int, int]] | None:
+    """How many elements a slice or pad removes at the ends of each dim; None if it does something else."""
+    pads = padding_of(crop)
+    if pads is None or any(low > 0 or high > 0 or gap for low, high, gap in pads.values()):
+        return None
+    return {d: (-low, -high, 0) for d, (low, high, _) in pads.items()}
+
+
 def at_sizes(eqn: Any, shape: Sequence[int], sizes: Mapping[int, int]) -> dict[str, Any]:
     """The parameters of an equation whose results have other ``sizes`` of some dims, along which it does nothing.
 
@@ -161,7 +169,8 @@ def kind_of(eqn: Any) -> bool | None:
         op = OPS.get(call.name) if isinstance(call, TypedCall) and call.fn is None else None
         return False if len(ranks) < 2 and op is not None and op.per_element else None
     if name in MOVES and keeps_dims(eqn):
-        return True if ROWS[name] is MOVES[name] else None
+        pads = padding_of(eqn)
+        return (pads is None or any(map(any, pads.values()))) if ROWS[name] is MOVES[name] else None
     return False if name in RESHAPES or acts_per_element(name) or not any(v.aval.ndim for v in eqn.invars) else None
 
 

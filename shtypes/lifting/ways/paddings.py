@@ -14,7 +14,7 @@ import numpy as np
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, literal_value
 from shtypes.evaluation.rows.families import ints
-from shtypes.lifting.ways.moving import padding_of
+from shtypes.lifting.ways.moving import cuts_of, padding_of
 from shtypes.lifting.ways.uses import Pairs
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of
 
@@ -91,7 +91,7 @@ class _Merging(Pairs):
 
     def _cropped(self, eqn: Any, crop: Any) -> Any:
         """Windows without the results that a slice or pad removes; None if it does something else."""
-        name, cuts = eqn.primitive.name, _cuts_of(crop)
+        name, cuts = eqn.primitive.name, cuts_of(crop)
         if cuts is None or name not in (*_PADDED, SCATTER):
             return None
         p = eqn.params
@@ -122,11 +122,3 @@ def _removes(padding: Sequence[tuple[int, int]]) -> bool:
     JAX cannot transpose pools with it, and XLA's convolutions on CPUs read beyond their operand for some (jaxlib 0.10).
     """
     return bool(np.min(padding, initial=0) < 0)
-
-
-def _cuts_of(crop: Any) -> dict[int, _Pad] | None:
-    """How many elements a slice or pad removes at the ends of each dim; None if it does something else."""
-    pads = padding_of(crop)
-    if pads is None or any(low > 0 or high > 0 or gap for low, high, gap in pads.values()):
-        return None
-    return {d: (-low, -high, 0) for d, (low, high, _) in pads.items()}
