@@ -59,13 +59,15 @@ def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if not axes or not search:
         return None
     dims = [d for d, dim in enumerate(type_of(v).dims if is_typed(v) else ()) if not {*axes}.isdisjoint(dim.axes)]
-    if any(axes_of(v, d) != axes for d in dims):
+    of_queries = [axes_of(v, d) for d in dims]
+    if not all({*axes} <= {*each} for each in of_queries):
         return None
-    for d in dims:
-        v = all_gather_invariant(as_varying(v, axes), axes, d)
+    for d, each in zip(dims, of_queries, strict=True):
+        v = all_gather_invariant(as_varying(v, each), axes, d)
     counts = _counted(as_varying(a, axes), v, search, eqn.outvars[0].aval.dtype)
     first = type_of(a).ndim - 1 - search.batch_dims
-    return [as_sharded(psum_scatter(counts, axes, first + d), first + d, axes) for d in dims] or [
+    pairs = zip(dims, of_queries, strict=True)
+    return [as_sharded(psum_scatter(counts, axes, first + d), first + d, each) for d, each in pairs] or [
         as_unreduced(counts, axes)
     ]
 
