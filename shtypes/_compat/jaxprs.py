@@ -12,6 +12,7 @@ from jax.extend.core import Var
 from jax.interpreters import ad
 
 from shtypes._compat import private
+from shtypes.types import dtypes
 
 #: JAX's class of a literal's value, whose type has the mesh of its program.
 _typed_literal: Any = private("jax._src.literals", "TypedNdArray")
@@ -49,6 +50,23 @@ def literal_array(literal: Any) -> Any:
         return array
     number = array.item()
     return number if jax.typeof(number).dtype == array.dtype else array
+
+
+_WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+#: The 64-bit dtypes, which JAX has only in x64 mode, and their names.
+WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
+
+
+def wide_enough(*names: Any) -> AbstractContextManager[Any]:
+    """Context manager that enables x64 if one of the dtypes (or dtype names) has 64 bits."""
+    manager: AbstractContextManager[Any] = nullcontext() if WIDE.isdisjoint(names) else jax.enable_x64(True)
+    return manager
+
+
+def result_type(*xs: Any) -> Any:
+    """The dtype to which JAX promotes arrays, dtypes and numbers; of 64 bits where one has 64, whatever the mode."""
+    with wide_enough(*[getattr(x, "dtype", x) for x in xs]):
+        return jax.numpy.result_type(*xs)
 
 
 def unrounded(value: Any) -> Any:

@@ -20,7 +20,7 @@ from jax.interpreters import ad, batching, mlir
 from shtypes._compat import private
 from shtypes._compat.annotations import annotated
 from shtypes._compat.in_force import all_traced, mark, marked, noting_settings, without_marks
-from shtypes._compat.jaxprs import bind_eqn, equations, is_literal, jaxpr_of, literal_value, zero_jvp
+from shtypes._compat.jaxprs import bind_eqn, equations, is_literal, jaxpr_of, literal_value, wide_enough, zero_jvp
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import (
     ProgramMesh,
@@ -249,7 +249,7 @@ def trace_plain(f: Callable[..., Any], avals: Sequence[Any], mesh: Axes | None =
 
     The captured values belong to outer traces, and are the program's first arguments.
     """
-    with tracing_plain(mesh), without_outer_lines():
+    with tracing_plain(mesh), without_outer_lines(), wide_enough(*(a.dtype for a in avals)):
         traced = trace(f, avals)
     return traced.jaxpr, list(getattr(traced, "_consts", ())), jax.tree.structure(traced.out_info)
 

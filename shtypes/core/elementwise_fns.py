@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.jaxprs import result_type
 from shtypes.core.derived_fns import Wrapped
 from shtypes.core.shard_fn import Linear, ShardFn, static_params, tell_apart
 from shtypes.types import ShType, dtypes
@@ -32,7 +33,7 @@ def extract_number(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple
     field: Any = getattr(fn, place)
     number: Any = next(n for n in field if n is not None) if isinstance(field, tuple) else field
     dtype: Any = operands[0].dtype
-    if type(number) not in (int, float) or jnp.result_type(dtype, number) != dtype or not _plain(number, dtype):
+    if type(number) not in (int, float) or result_type(dtype, number) != dtype or not _plain(number, dtype):
         return None
     value = np.asarray(number, np.float32 if type(number) is float and dtype.itemsize < 4 else None).astype(dtype)
     return OfNumber(_with_number(fn, place, 0), place), value

@@ -146,7 +146,9 @@ def check_width(t: ShType) -> None:
     """Refuses 64-bit data if JAX does not support it."""
     if not dtypes.is_key(t.dtype_name) and canonical(t.dtype) != t.dtype:
         raise ShardingTypeError(
-            f"JAX makes no `{t.dtype_name}` data here", hints=['jax.config.update("jax_enable_x64", True)']
+            f"JAX makes no `{t.dtype_name}` data here",
+            why=f"x64 mode is off, and there it makes `{dtypes.from_numpy(canonical(t.dtype))}` of it",
+            hints=['jax.config.update("jax_enable_x64", True)'],
         )
 
 

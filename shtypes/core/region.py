@@ -30,6 +30,7 @@ from shtypes._compat.jaxprs import (
     jaxpr_of,
     literal_array,
     unrounded,
+    wide_enough,
 )
 from shtypes._compat.typed_once import TYPED_ONCE
 from shtypes.caches import COMPILED, Static
@@ -48,7 +49,6 @@ from shtypes.core.region_plan import Planner, Segment, UnsupportedError, check_s
 from shtypes.core.repeated import Layer, layers
 from shtypes.core.reshard import Reshard
 from shtypes.core.run_op import apply_local, reshard_on_shards
-from shtypes.core.shard_fn import wide_enough
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding.transport import AS_IT_IS, Transport
 from shtypes.types import ShType, State

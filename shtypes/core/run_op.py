@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.in_force import all_traced
+from shtypes._compat.jaxprs import WIDE, wide_enough
 from shtypes.caches import COMPILED
 from shtypes.core.array import Array, wrap
 from shtypes.core.checks import check_terms, check_values, checks_are_on
@@ -21,7 +22,7 @@ from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import concrete_mesh, context_mesh, manual_mesh
 from shtypes.core.physical import from_shard, physical_shape, physical_sharding, physical_spec, to_shard
 from shtypes.core.run_plan import run_plan
-from shtypes.core.shard_fn import WIDE, ShardFn, as_tuple, wide_enough
+from shtypes.core.shard_fn import ShardFn, as_tuple
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan
 from shtypes.resharding.moves import Kind

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from shtypes._compat.jaxprs import depends_smoothly, equations
+from shtypes._compat.jaxprs import depends_smoothly, equations, wide_enough
 from shtypes._compat.local_axes import axes_bound
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE
@@ -112,19 +112,6 @@ class ShardFn:
         Eager calls with different numbers then share a compilation.
         """
         return None
-
-
-_WIDE: Final = tuple(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
-#: The 64-bit dtypes, which JAX has only in x64 mode, and their names.
-WIDE: Final = frozenset((*_WIDE, *map(dtypes.from_numpy, _WIDE)))
-
-
-def wide_enough(*names: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context manager that enables x64 if one of the dtypes (or dtype names) has 64 bits."""
-    manager: contextlib.AbstractContextManager[Any] = (
-        contextlib.nullcontext() if WIDE.isdisjoint(names) else jax.enable_x64(True)
-    )
-    return manager
 
 
 def tell_apart(fn: ShardFn, *numbers: Any) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend.core import set_current_trace
 
 from shtypes._compat import no_trace_is_running, trace_notes, trace_of
+from shtypes._compat.jaxprs import result_type, wide_enough
 from shtypes._compat.typed import CLASSES
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.user_line import placed
@@ -107,10 +108,10 @@ def _promoted(x: Any, others: Sequence[Any]) -> Any:
     """Casts a weakly typed operand: an integer to the dtype of the other integers, a float to that of the others."""
     x = np.asarray(x) if is_number(x) else x
     if jnp.issubdtype(x.dtype, jnp.inexact) and others:
-        joined = jnp.result_type(*others, 0j if jnp.issubdtype(x.dtype, jnp.complexfloating) else 0.0)
+        joined = result_type(*others, 0j if jnp.issubdtype(x.dtype, jnp.complexfloating) else 0.0)
         return x.astype(np.zeros(0, joined).real.dtype if x.dtype.kind == "f" else joined)
     peers = [d for d in others if all(jnp.issubdtype(each, jnp.integer) for each in (d, x.dtype))]
-    return x.astype(jnp.result_type(*peers)) if peers else x
+    return x.astype(result_type(*peers)) if peers else x
 
 
 def dtype_name(dtype: Any) -> str:
@@ -129,12 +130,13 @@ def dtype_name(dtype: Any) -> str:
 
 def inexact(*xs: Any) -> str:
     """The short name of the dtype in which JAX computes inexact functions of these: the promoted float."""
-    return _inexact(jnp.result_type(*xs), promotion())
+    return _inexact(result_type(*xs), promotion())
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
 def _inexact(dtype: Any, promotion: tuple[Any, ...]) -> str:
-    return dtypes.from_numpy(jax.eval_shape(jnp.mean, jax.ShapeDtypeStruct((1,), dtype)).dtype)
+    with wide_enough(dtype):
+        return dtypes.from_numpy(jax.eval_shape(jnp.mean, jax.ShapeDtypeStruct((1,), dtype)).dtype)
 
 
 def as_ints(ints: Any, what: str) -> tuple[int, ...]:

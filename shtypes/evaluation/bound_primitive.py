@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 import jax
 import numpy as np
 
-from shtypes._compat.jaxprs import is_literal, jaxpr_of
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, wide_enough
 from shtypes._compat.plain_programs import as_of_here, without_mesh
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import CACHE_SIZE, Static
 from shtypes.core.elementwise_fns import IDENTITY, unbroadcast
-from shtypes.core.shard_fn import DIFFERENTIABLE, Linear, ShardFn, wide_enough
+from shtypes.core.shard_fn import DIFFERENTIABLE, Linear, ShardFn
 from shtypes.types import ShType, dtypes
 
 

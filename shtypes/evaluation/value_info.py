@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat import trace_notes, trace_of
+from shtypes._compat.jaxprs import wide_enough
 from shtypes._compat.local_axes import struct
 from shtypes.context.scope import attribute_set
 from shtypes.core.conversion import from_jax
 from shtypes.core.reshard import move
-from shtypes.core.shard_fn import is_inexact, wide_enough
+from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import constant, constant_of, is_number, is_typed, match_replicated
 from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan

@@ -146,6 +146,36 @@ def test_what_is_remembered_of_a_function_ends_with_the_mode_of_64_bits(f: Any) 
             assert np.isfinite(np.asarray(sh.reshard(f(sh.reshard(x, "[4]")), "[...]"))).all()
 
 
+WIDE_CALLS: Final[dict[str, Any]] = {
+    "cumsum": lambda m, x: m.cumsum(x, 1),
+    "mean": lambda m, x: m.mean(x, 1),
+    "where": lambda m, x: m.where(x > 1, x, 0),
+    "index": lambda m, x: x[:, None],
+    "matmul": lambda m, x: x.T @ x,
+    "number": lambda m, x: x + 0.5,
+    "norm": lambda m, x: m.linalg.norm(x, axis=1),
+}
+
+
+@pytest.mark.one_in(1)
+@pytest.mark.parametrize("name", WIDE_CALLS)
+@pytest.mark.parametrize("dtype", ["f64", "i64"])
+def test_values_of_64_bits_are_computed_in_64_bits_after_their_scope(name: str, dtype: str) -> None:
+    sh.set_mesh(sh.make_mesh({"x": 2}))
+    with jax.enable_x64(True):
+        x = sh.array(np.arange(8).reshape(4, 2) * (2**53 // 9) + 1, f"{dtype}[4@x,2]")
+        wanted = np.asarray(sh.reshard(WIDE_CALLS[name](sh, x), "[_...]"))
+
+    def typed(x: Any) -> Any:
+        return WIDE_CALLS[name](sh, x)
+
+    for f in (typed, sh.lift(lambda x: WIDE_CALLS[name](jnp, x))):
+        for call in (f, sh.jit(f)):
+            found = np.asarray(sh.reshard(call(x), "[_...]"))
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.one_in(1)
 def test_arithmetic_of_floats_keeps_their_dtype_where_that_is_known_without_a_trace() -> None:
     numbers = [-3, 0, 1000, 0.5, float("nan"), np.float64(2), True, 1j, np.int8(3), 2**40]

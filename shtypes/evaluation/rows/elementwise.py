@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes import rules
+from shtypes._compat.jaxprs import wide_enough
 from shtypes.core.elementwise_fns import Full
 from shtypes.core.local import local
-from shtypes.core.shard_fn import Linear, wide_enough
+from shtypes.core.shard_fn import Linear
 from shtypes.dispatch.apply import apply, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, Bound, Linearity
 from shtypes.evaluation.rows.families import Call, Row, Types, rows

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.shard_fn import Linear, ShardFn, wide_enough
+from shtypes._compat.jaxprs import wide_enough
+from shtypes.core.shard_fn import Linear, ShardFn
 from shtypes.dispatch.apply import apply_all, as_operands, is_number, is_typed
 from shtypes.evaluation.bound_primitive import LINEAR, NAMES, Bound, Linearity
 from shtypes.evaluation.table import ROWS

@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from shtypes import rules
-from shtypes.core.shard_fn import ShardFn, wide_enough
+from shtypes._compat.jaxprs import wide_enough
+from shtypes.core.shard_fn import ShardFn
 from shtypes.evaluation.bound_primitive import Bound
 from shtypes.evaluation.local_rows import LocalPart, LocalRow, Place, Start
 from shtypes.evaluation.rows.families import Call, Row, Types, along, ints, rows, unchanged
