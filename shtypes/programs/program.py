@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -242,6 +243,8 @@ class Program:
     def __call__(self, data: list[Any]) -> Any:
         """Calls the program with physical and plain arrays."""
         constants = self._constants
+        if self.donated:
+            self._check_donated(data)
         try:
             results = self.fn(constants, *data)
             return results.typed() if type(results) is _Results else results  # `typed`, without a call
@@ -251,6 +254,32 @@ class Program:
             if type(x) is Array and x.data is None:
                 raise placed(without_data_error(x.type), f"data of {x.type}, which the function captures")
         return typed(self._run_with(self.fn, constants, data))
+
+    def _check_donated(self, data: list[Any]) -> None:
+        """Refuses donated memory that is not there, or is given twice: XLA's CPU client ends the process for these.
+
+        Raises:
+            ShardingTypeError: a donated value was deleted, or another argument has the same physical array.
+        """
+        times = Counter(map(id, data))
+        for i in self.donated:
+            if not isinstance(data[i], jax.Array):
+                continue
+            name, t = self.fn.__name__, self.leaf_types[i] or jax.typeof(data[i])
+            if data[i].is_deleted():
+                error = ShardingTypeError(
+                    f"`{name}` is given a value of type {t} that was deleted",
+                    why="it was donated before: the results of that call are where it was",
+                    hints=["use the results in place of what was donated: state = step(state)"],
+                )
+                raise placed(error, f"{name}({t})")
+            if times[id(data[i])] > 1:
+                error = ShardingTypeError(
+                    f"`{name}` is given a value of type {t} twice, and may donate it",
+                    why="both arguments are one array on the devices, whose memory a result would take",
+                    hints=["copy.deepcopy(x) for one of them"],
+                )
+                raise placed(error, f"{name}({t})")
 
     def trace(self, data: list[Any]) -> tuple[Any, Callable[[list[Any]], tuple[Any, ...]]]:
         """JAX's trace of ``fn``, and a function from the data of a call to its arguments."""

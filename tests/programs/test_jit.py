@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -154,6 +155,26 @@ def test_donated_arguments_are_freed_and_others_are_not(options: dict[str, Any],
     close(second, X)
     assert donated.is_deleted()
     assert not kept.is_deleted()
+
+
+def test_what_was_donated_is_refused_where_it_is_donated_again() -> None:
+    donated = x()
+    f = sh.jit(lambda state: state * 2.0, donate_argnums=0)
+    close(f(donated), 2 * X)
+    f(x())
+    with pytest.raises(sh.ShardingTypeError, match="that was deleted") as refused:
+        f(donated)
+    assert "test_jit.py" in refused.value.where
+
+
+@pytest.mark.parametrize("both", [(0, 1), (1,)], ids=["both donated", "one donated"])
+def test_one_array_cannot_be_donated_and_given_twice(both: tuple[int, ...]) -> None:
+    f, a = sh.jit(lambda params, average: (params * 2.0, average * 1.0), donate_argnums=both), x()
+    with pytest.raises(sh.ShardingTypeError, match="twice, and may donate it"):
+        f(a, a)
+    with pytest.raises(sh.ShardingTypeError, match="twice, and may donate it"):
+        f(a, sh.reshard(a, tp="I"))
+    close(f(a, copy.deepcopy(a))[0], 2 * X)
 
 
 def test_places_of_donated_arguments_count_static_ones() -> None:
