@@ -264,7 +264,7 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
         raise located(
             ShardingTypeError(
                 f"{what} starts as {entered} and comes back as {left}",
-                why="the carry has one type at each step, and no cast between these two is free in both directions",
+                why=f"the carry has one type at each step, and {_why_not_cast(entered, left)}",
                 hints=_carry_hints(entered, left),
             ),
             name,
@@ -272,9 +272,18 @@ def _join_carry(name: str, path: str, entered: ShType | None, out: Any, start: A
         ) from None
 
 
-def _carry_hints(entered: ShType, left: ShType) -> list[str]:
+def _why_not_cast(entered: ShType, left: ShType) -> str:
     if entered.shape != left.shape or entered.dtype_name != left.dtype_name:
+        return f"nothing that is inserted changes a {'shape' if entered.shape != left.shape else 'dtype'}"
+    return "no cast between these two is free in both directions"
+
+
+def _carry_hints(entered: ShType, left: ShType) -> list[str]:
+    if entered.shape != left.shape:
         return []
+    if entered.dtype_name != left.dtype_name:
+        before, after = f'init.astype("{left.dtype_name}")', f'carry.astype("{entered.dtype_name}")'
+        return [f"{before} before the loop", f"{after} at the end of the body"]
     varying = [a for a in left.axes(State.VARYING) if entered.state(a) is not State.VARYING]
     if varying:
         return [f"sh.lax.pvary(init, {axes_code(varying)}) before the loop"]

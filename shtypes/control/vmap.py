@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import jax
+import numpy as np
 
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_over
@@ -56,6 +57,7 @@ def vmap(
     """
     check_function("vmap", fun)
 
+    @functools.wraps(fun)
     def mapped_fun(*args: Any, **kwargs: Any) -> Any:
         result = fun(*args, **kwargs)
         places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
@@ -91,6 +93,10 @@ def vmap(
             raise placed(error, "vmap") from error.__cause__
 
     return cast("Function[P, T]", call)
+
+
+#: In ``in_axes`` with a dim for each leaf: not mapped.
+_UNMAPPED: Final = object()
 
 
 def _gathered(x: Any, place: int | None) -> Any:
@@ -143,18 +149,26 @@ def _places(in_axes: Any, args: Any, kwargs: Any) -> list[int | None]:
     count = len(jax.tree.leaves((args, kwargs)))
     try:
         prefix = tuple(in_axes) if isinstance(in_axes, (list, tuple)) else in_axes
-        places = jax.tree.leaves(jax.tree.broadcast(prefix, args, is_leaf=_is_none), is_leaf=_is_none)
+        # None in the arguments is no leaf, as of a layer without a bias
+        prefix = jax.tree.map(lambda d: _UNMAPPED if d is None else d, prefix, is_leaf=_is_none)
+        places = jax.tree.leaves(jax.tree.broadcast(prefix, args))
     except ValueError:
         return [None] * count
-    dims = [*places, *[0] * (count - len(places))]
+    dims = [*(None if d is _UNMAPPED else d for d in places), *[0] * (count - len(places))]
     return dims if len(dims) == count else [None] * count
 
 
 def _sharding(name: str, leaves: Sequence[Any], places: Sequence[int | None]) -> tuple[str, ...]:
-    """The mesh axes that shard the mapped dims: the longest, of which others may lack minor ones."""
+    """The mesh axes that shard the mapped dims: the longest, of which others may lack minor ones.
+
+    None where JAX does not map over these dims, so that it says why of the arguments, and not of their shards.
+    """
     longest: tuple[str, ...] = ()
-    for x, d in zip(leaves, places, strict=True):
-        if d is None or not is_typed(x) or not -jax.typeof(x).ndim <= d < jax.typeof(x).ndim:
+    mapped = [(x, d) for x, d in zip(leaves, places, strict=True) if d is not None]
+    if any(not -np.ndim(x) <= d < np.ndim(x) for x, d in mapped) or len({np.shape(x)[d] for x, d in mapped}) > 1:
+        return ()
+    for x, d in mapped:
+        if not is_typed(x):
             continue
         axes = jax.typeof(x).dims[d].axes
         short, long = sorted((longest, axes), key=len)

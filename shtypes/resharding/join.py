@@ -58,6 +58,9 @@ def _pair(a: ShType, b: ShType, what: str) -> ShType:
 
 
 def _no_join(a: ShType, b: ShType, what: str) -> ShardingTypeError:
-    same = a.shape == b.shape and a.dtype_name == b.dtype_name
-    why = "what is inserted at a join is free in both directions: R->I, R->U, I->U, R->S, R->V" if same else ""
-    return ShardingTypeError(f"{what} need one type: {a} and {b} differ", why=why)
+    why, hints = "what is inserted at a join is free in both directions: R->I, R->U, I->U, R->S, R->V", []
+    if a.shape != b.shape:
+        why = "nothing that is inserted changes a shape"
+    elif a.dtype_name != b.dtype_name:
+        why, hints = "nothing that is inserted changes a dtype", [f'.astype("{a.dtype_name}") of the other']
+    return ShardingTypeError(f"{what} need one type: {a} and {b} differ", why=why, hints=hints)

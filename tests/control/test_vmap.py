@@ -186,6 +186,34 @@ def test_arguments_that_cannot_be_mapped_together_are_refused(mesh: Any, other: 
     assert "test_vmap.py" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("in_axes", "shape", "said"),
+    [
+        (0, (8, 4), r"size 4: axis 0 of argument r of type f32\[4@x,8\](.|\n)*size 8: axis 0 of argument s"),
+        ((0, 2), (8, 4), r"along axis 2(.|\n)*its shape is \(8, 4\)"),
+    ],
+    ids=["sizes", "no such dim"],
+)
+def test_dims_that_jax_does_not_map_over_are_named_as_the_arguments_have_them(
+    mesh: Any, in_axes: Any, shape: tuple[int, ...], said: str
+) -> None:
+    with sh.use_mesh(mesh):
+        x, y = sh.array(X, "[4@x,8]"), sh.array(np.ones(shape, np.float32), "[8,4]")
+        with pytest.raises(sh.ShardingTypeError, match=said):
+            sh.vmap(lambda r, s: r, in_axes)(x, y)
+
+
+@pytest.mark.parametrize(
+    "places", [(None, 0), ({"kernel": None, "bias": None}, 0), ({"kernel": 1, "bias": 0}, 0)], ids=str
+)
+def test_arguments_may_have_parts_that_are_none(mesh: Any, places: Any) -> None:
+    with sh.use_mesh(mesh):
+        x, layer = sh.array(X, "[4@x,8]"), {"kernel": sh.array(np.ones((8, 4), np.float32), "[8,4]"), "bias": None}
+        result = sh.vmap(lambda p, r: r + 1 if p["bias"] is None else r, places)(layer, x)
+    assert str(result.type) == "f32[4@x,8]"
+    assert_close(host(result), X + 1)
+
+
 def test_a_cast_of_an_invariant_argument_is_judged(mesh: Any) -> None:
     with sh.use_mesh(mesh), sh.no_comm():
         x, y = sh.array(X, "[4@x,8]"), sh.array(X, "[4,8]{I:x}")

@@ -208,6 +208,23 @@ def test_a_carry_that_cannot_meet_itself_is_explained() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "said", "hint"),
+    [
+        (lambda c: c.astype("bf16"), "nothing that is inserted changes a dtype", 'astype("f32")'),
+        (lambda c: sh.concatenate([c, c], 1), "nothing that is inserted changes a shape", None),
+    ],
+    ids=["dtype", "shape"],
+)
+def test_other_dtypes_and_shapes_are_said_to_be_what_differs(change: Any, said: str, hint: str | None) -> None:
+    x = sh.array(p.X, "f32[4@dp,8]")
+    loops = lambda: sh.fori_loop(0, 2, lambda i, c: change(c), x), lambda: sh.cond(True, lambda c: c, change, x)
+    for call in loops:
+        with pytest.raises(sh.ShardingTypeError, match=said) as caught:
+            call()
+        assert hint is None or hint in str(caught.value.hints)
+
+
 def test_a_carry_that_is_typed_on_one_side_only_is_explained() -> None:
     x = sh.array(p.X, "f32[4,8]")
 

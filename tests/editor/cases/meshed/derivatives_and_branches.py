@@ -45,6 +45,7 @@ def f(v: A[sh.Array, "f32[k]"], y: A[sh.Array, "f32[b@dp, k]"], m: A[sh.Array, "
 # 27:17: type f32[k]
 # 28:17: type f32[k]
 # 29:19: the results of the branches of `cond` need one type: f32[k] and f32[m] differ  [sharding]
+# 29:19: nothing that is inserted changes a shape
 # 30:21: argument `x` of `double` is f32[k@dp], not f32[n]  [sharding]
 # 30:21: dim 0 (`n`) is sharded over `dp`, and the signature has it not sharded
 # 30:21: fix: sh.reshard(x, "[k]")   [forward: all-gather over `dp`; backward: reduce-scatter over `dp`]

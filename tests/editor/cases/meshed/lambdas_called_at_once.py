@@ -75,5 +75,6 @@ def called(x: X) -> sh.Array:
 # 34:17: type f32[]{U:dp}
 # 35:17: type Any
 # 35:31: the results of the branches of `cond` need one type: f32[8@dp] and f32[16]{U:dp} differ  [sharding]
+# 35:31: nothing that is inserted changes a shape
 # 40:17: type f32[rows, 16]{V:dp}
 # 45:17: type ?
