@@ -44,7 +44,7 @@ from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs
-from shtypes.traced.ledger import Sent, sent_by_program
+from shtypes.traced.ledger import Sent, ledger_of
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
 
@@ -62,8 +62,8 @@ _KNOWN: Final = frozenset({*ROWS, *CALLS, "custom_jvp_call", "typed_call", "shar
 #: The most corrections of costs by the communication of typed plans.
 _MOST_CORRECTIONS: Final = 4
 #: Relative and absolute (rounded shards of small values) tolerance of predicted bytes.
-_CLOSE: Final = 0.01
-_ROUNDED: Final = 4096
+_CLOSE: Final = 1e-3
+_ROUNDED: Final = 16
 
 #: The decisions of a program or the reason why there are none, with the constants with which they were typed.
 _cache: Final[Bounded[tuple[Decisions | str, Any]]] = Bounded(PROGRAMS)
@@ -198,7 +198,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         refused, predicted = None, False
         try:
             sent = _sent(lambda *args, by=decisions: _evaluate(program, by, args), inputs, grad)
-            predicted = math.isclose(sum(sent[: 1 + grad]), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
+            predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted and (goal.by == "time" or _options_are_complete(program)):
                 return decisions
             if predicted:  # greedy ops may do better, as in the body of a while loop, or each device in its own steps
@@ -212,7 +212,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         raise refused
     if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
         return decisions
-    return f"its ops send less by themselves than the plan does, which sends {sum(sent[:2])} B"
+    return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"
 
 
 def _options_are_complete(program: Program) -> bool:
@@ -235,13 +235,14 @@ def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, 
 
 
 def _sent(run: Callable[..., Any], inputs: _Inputs, grad: bool) -> Sent:
-    """The bytes that a program sends forward and, with ``grad``, backward."""
+    """The bytes that a program sends forward and backward; with ``grad``, that it and its gradient send."""
     specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in inputs.args]
     around = tuple(
         rule for rule in rules_in_force() if isinstance(rule, Implicit)
     )  # the others judge the final program
     with in_force(around):
-        return sent_by_program(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
+        ledger = ledger_of(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
+    return ledger.forward().bytes, ledger.backward().bytes
 
 
 #: The weights of a byte sent forward and backward.

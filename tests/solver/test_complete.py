@@ -131,6 +131,29 @@ def test_equal_layers_whose_weights_lie_otherwise_decide_for_themselves(last: st
     assert equal == unlike
 
 
+@pytest.mark.mesh({"x": 8})
+def test_a_gradient_inside_a_program_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedily(*_: Any, **__: Any) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(complete, "_sends_no_more", greedily)
+    x, w, v = (sh.abstract_array(t) for t in ("f32[16@x, 8]", "f32[8, 8@x]", "f32[8@x, 8]"))
+    gradient = sh.lift(jax.grad(lambda x, w, v: jnp.sum(jnp.tanh(x @ w) @ v), (0, 1, 2)))
+    assert sh.ledger(sh.implicit_comm(gradient), x, w, v).total.bytes == 336
+
+
+@pytest.mark.mesh({"x": 2, "y": 2, "z": 2})
+def test_a_few_bytes_are_predicted_too() -> None:
+    """A border of rows is not less where the kernel is sharded."""
+
+    def loss(x: Any, k: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jnp.sum(jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=numbers))
+
+    x, k = sh.abstract_array("f32[1, 16, 16@z, 4]"), sh.abstract_array("f32[3, 3, 4, 8@y]")
+    assert sh.ledger(sh.grad(sh.implicit_comm(sh.lift(loss)), (0, 1)), x, k).total.bytes == 256
+
+
 def test_what_has_no_gradient_counts_no_cotangent() -> None:
     def f(x: Any, w: Any) -> Any:
         y = jnp.tanh(x * w)
