@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, with_equations
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variables, vars_with_cotangents, with_equations
 from shtypes._compat.tracing import trace_typed
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract
@@ -327,7 +327,7 @@ def sent_by_program(jaxpr: Any) -> Sent:
 def prices_of_program(jaxpr: Any) -> tuple[Price, ...]:
     """The prices of a traced program's communicating operations, forward and when differentiated."""
     opened = jaxpr_of(jaxpr)
-    prices, constant = list[Price](), _constant_eqns(opened)
+    prices, constant = list[Price](), _eqns_without_cotangents(opened)
     ruled: dict[int, tuple[Price, ...] | None] = {}  # the backward passes of calls with derivative rules, by id
     for equation in equations(jaxpr):
         operation, call = applied_by(equation.eqn), equation.call
@@ -370,7 +370,8 @@ def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
     return times * sum(c.bytes for c in comms), _with_times((c.words, times) for c in comms)
 
 
-def _constant_eqns(jaxpr: Any) -> set[int]:
-    """The ids of equations that depend on no argument, so that their results have no cotangents."""
+def _eqns_without_cotangents(jaxpr: Any) -> set[int]:
+    """The ids of equations that depend on no argument, or by which no result of the program has a derivative."""
     dependent = dependent_vars(jaxpr, range(len(jaxpr.invars)))
-    return {id(e) for e in jaxpr.eqns if dependent.isdisjoint(v for v in e.invars if not is_literal(v))}
+    moved = vars_with_cotangents(jaxpr)
+    return {id(e) for e in jaxpr.eqns if moved.isdisjoint(e.outvars) or dependent.isdisjoint(variables(e.invars))}

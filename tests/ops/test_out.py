@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -110,6 +110,19 @@ def test_a_result_that_no_axis_shards_is_of_operands_that_are_gathered_once(name
         loss, plain_loss = (functools.partial(total, m, g) for m, g in ((sh, asked), (jnp, functools.partial(f, jnp))))
         gradient = jax.grad(plain_loss)(value)
         assert_close(host(sh.jit(sh.grad(loss))(x)), gradient)
+
+
+#: Calls on the rows of `f32[8@dp,64@tp]` and lines of `f32[64@...]`: what is gathered first, over which axes.
+GATHERED_FIRST: dict[str, tuple[Callable[..., Any], Sequence[str], int]] = {
+    "places, which have no gradients": (lambda x: sh.argsort(x, 1, out="[_,_]"), ("f32[8@dp,64@tp]",), 7 * 64 * 4),
+}
+
+
+@pytest.mark.parametrize("name", GATHERED_FIRST)
+def test_operands_are_gathered_first_where_that_sends_least(name: str) -> None:
+    f, types, sent = GATHERED_FIRST[name]
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        assert sh.ledger(f, *map(sh.abstract_array, types)).total.bytes == sent
 
 
 @pytest.mark.mesh({"x": 4})
