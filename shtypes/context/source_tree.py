@@ -74,16 +74,8 @@ class Written(NamedTuple):
         return {}
 
     def operands(self) -> list[ast.expr]:
-        """Its direct operands."""
-        match self.node:
-            case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
-                return [left, right]
-            case ast.UnaryOp(operand=part) | ast.Attribute(value=part) | ast.Subscript(value=part):
-                return [part]
-            case ast.Call(func=called, args=args, keywords=keywords):
-                of = [called.value] if isinstance(called, ast.Attribute) else []
-                return [*of, *args, *(k.value for k in keywords)]
-        return []
+        """Its direct operands: of an index the indexed value and what the key is made of."""
+        return _operands(self.node)
 
     def reads(self, text: str) -> bool:
         """Whether an expression is a part of it."""
@@ -195,6 +187,41 @@ def _occurrences(node: ast.AST, text: str) -> Iterator[ast.expr]:
     for n in ast.walk(node):
         if type(n) is type(sought) and ast.dump(n) == form:
             yield n
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    match node:
+        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
+            return [left, right]
+        case ast.UnaryOp(operand=part) | ast.Attribute(value=part):
+            return [part]
+        case ast.Subscript(value=ast.Attribute(value=part, attr="at") | part, slice=key):
+            return [part, *_positions(key)]
+        case ast.Call(func=called, args=args, keywords=keywords):
+            return [*_called_of(called), *args, *(k.value for k in keywords)]
+    return []
+
+
+def _called_of(called: ast.expr) -> list[ast.expr]:
+    """What a method is called of; of ``x.at[key].set`` the operands of the index."""
+    match called:
+        case ast.Attribute(value=ast.Subscript(value=ast.Attribute(attr="at")) as indexed):
+            return _operands(indexed)
+        case ast.Attribute(value=value):
+            return [value]
+    return []
+
+
+def _positions(key: ast.expr) -> list[ast.expr]:
+    """The parts of a key that may be arrays: its items and the bounds of its slices, without constants."""
+    match key:
+        case ast.Tuple(elts=items):
+            return [part for item in items for part in _positions(item)]
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            return [part for bound in (lower, upper, step) if bound is not None for part in _positions(bound)]
+        case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
+            return []
+    return [key]
 
 
 def _assigned(stmt: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from shtypes._compat.debug_names import argument_names, name_in, result_path
 from shtypes._compat.eqn_frames import Frame, frames_of, of_frames
-from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
+from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of, variables
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import Place, name_at
 from shtypes.dispatch.apply import is_typed
@@ -267,9 +267,11 @@ class _Runs(NamedTuple):
 def _runs_of(
     primitive: Any, jaxpr: Any, here: Frame | None, times: int = 1, *, is_mapped: bool = False
 ) -> Iterator[_Runs]:
-    """The runs of the equations of a primitive."""
+    """The runs of the equations of a primitive, but for those of constants alone."""
     for eqn in jaxpr_of(jaxpr).eqns:
         bodies = inner_jaxprs(eqn)
+        if eqn.primitive is primitive and not variables(eqn.invars):
+            continue
         if eqn.primitive is primitive or bodies:
             mapped = is_mapped or (here is not None and is_in_vmap(eqn, here))
             if eqn.primitive is primitive:

@@ -480,6 +480,17 @@ run = jax.value_and_grad(loss)
 """,
         (W1, W2, X),
     ),
+    "positions in a key, read before": (
+        """
+def run(x, i):
+    def body(table, inputs):
+        row, i = inputs
+        table = table.at[sh.reshard(i, "[]")].set(row)
+        return table, table[i] * 2.0
+    return jax.lax.scan(body, x, (x, i))
+""",
+        ("f32[4, 6]", "i32[4]{U:dp}"),
+    ),
 }
 
 
@@ -575,6 +586,22 @@ def run(x):
     return jax.nn.sigmoid(y[1:]) + y[:-1], jnp.cumsum(y, 0), jnp.exp(y)
 """,
         ("f32[16@tp, 4]",),
+    ),
+    "two positions in a key": (
+        """
+def run(x, i):
+    j = i + 1
+    return x.at[i, j].add(2.0), x[i, 2 * j]
+""",
+        ("f32[4, 6]", "i32[]{U:dp}"),
+    ),
+    "positions in a key, and a slice": (
+        """
+def run(x, i):
+    k = i * 2
+    return x[1:3, i], x[i, :-1], k
+""",
+        ("f32[4, 6]", "i32[2]{U:dp}"),
     ),
 }
 
