@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, ParamSpec, TypeVar, cast, overload
@@ -16,7 +17,7 @@ from shtypes.autodiff.checkpoint import for_typed
 from shtypes.context.eqn_source import end_typed_trace
 from shtypes.context.function import Function
 from shtypes.context.scope import mapped_axes
-from shtypes.context.signature_errors import as_numbers, check_function, name_of
+from shtypes.context.signature_errors import as_numbers, check_function, name_of, of_class
 from shtypes.context.user_line import public, wrap_jax_errors
 from shtypes.control.branches import selected
 from shtypes.control.joins import can_reshard
@@ -327,7 +328,9 @@ def check_argument(
     for path, leaf in jax.tree_util.tree_flatten_with_path(arg)[0]:
         what = f"argument {index}{jax.tree_util.keystr(path)}"
         if not hasattr(leaf, "dtype") and not isinstance(leaf, Array) and not is_number(leaf):
-            raise ShardingTypeError(f"{what} is no array: {type(leaf).__name__} cannot be differentiated")
+            kind, apart = type(leaf).__name__, "a function of the arrays alone, which closes over the rest"
+            hint = of_class(kind) if dataclasses.is_dataclass(leaf) else apart
+            raise ShardingTypeError(f"{what} is no array: {kind} cannot be differentiated", hints=[hint])
         dtype = leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
         is_float, is_complex = jnp.issubdtype(dtype, jnp.floating), jnp.issubdtype(dtype, jnp.complexfloating)
         if not (is_float or is_complex or allow_int):

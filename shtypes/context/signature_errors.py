@@ -165,8 +165,9 @@ def lazy_result(name: str, x: Any, path: str) -> ShardingTypeError:
     return ShardingTypeError(_NO_ARRAY.format(name=name, kind=type(x).__name__, at=at), hints=[_AS_LIST])
 
 
-_OF_CLASS: Final = r"of type '?<class '(?:\w+\.)*(?P<kind>{})'>"
+_OF_CLASS: Final = r"of type '?<class '(?P<module>(?:[\w<>]+\.)*)(?P<kind>{})'>"
 _CLASS: Final = _OF_CLASS.format(r"\w+")
+_TAKES_ARRAYS: Final = "`{name}` takes arrays, and was given a value of class `{kind}`{at}"
 #: Patterns of JAX's errors about arguments and results of the function NAME; our message and hint for each.
 _REWORDED: Final = (
     (rf"returned a value {_OF_CLASS.format(_LAZY)}(?: at output component (?P<at>\S+?))?, ", _NO_ARRAY, _AS_LIST),
@@ -178,12 +179,12 @@ _REWORDED: Final = (
     ),
     (
         rf"<function (?:\S+\.)?NAME at .*abstract array.*{_CLASS}.* path (?P<path>\S+)\.\n.*static_argnames",
-        "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
+        _TAKES_ARRAYS,
         "static_argnames= or static_argnums= for what is no array",
     ),
     (
         rf"(?=.*(?:valid JAX type|abstract array|must be a scalar)).*{_CLASS}(?:.* path (?P<path>\S+)\.\n|)",
-        "`{name}` takes arrays, and was given a value of class `{kind}`{at}",
+        _TAKES_ARRAYS,
         "",
     ),
     (r"__jax_array__\(\) during abstractification", "an argument or a result of `{name}` is a type, and no value", ""),
@@ -204,10 +205,19 @@ def jax_error(
             kind, at = groups.get("kind"), groups.get("at") or groups.get("path")
             if "path" in groups and not at:
                 at = next((path for path, x in _leaves(arguments) if type(x).__name__ == kind), "")
-            message = message.format(name=name, kind=kind, at=f", at `{at}`" if at else "")
             why = "JAX has no arrays of its dtype" if kind == "ndarray" and "path" in groups else ""
-            return also(type(error))(message, why=why, hints=[hint] if hint else [])
+            hints = [hint] if hint else []
+            if message is _TAKES_ARRAYS and groups.get("module") and kind != "ndarray":
+                hints.append(of_class(str(kind)))
+            return also(type(error))(
+                message.format(name=name, kind=kind, at=f", at `{at}`" if at else ""), why=why, hints=hints
+            )
     return also(type(error))(f"`{name}` {what}", why=_message(error))
+
+
+def of_class(kind: str) -> str:
+    """The hint for a value of a class that JAX does not know."""
+    return f"jax.tree_util.register_dataclass({kind}, ...) where its fields are arrays"
 
 
 def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:

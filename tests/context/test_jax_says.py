@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
 from collections.abc import Callable
@@ -151,6 +152,28 @@ def test_an_argument_that_is_no_array(v: Any) -> None:
         "  try:   static_argnames= or static_argnums= for what is no array"
     )
     assert str(error.__cause__).startswith("Error interpreting argument to")
+
+
+@dataclasses.dataclass
+class Layer:
+    kernel: Any
+
+
+@pytest.mark.parametrize("call", ["sh.jit(f)(layer)", "sh.grad(f)(layer)", "sh.scan(f, layer, None, length=2)"])
+def test_a_class_that_jax_does_not_know_is_said_to_be_registered(call: str, v: Any) -> None:
+    class Local(Layer):
+        pass
+
+    for layer in (Layer(v), Local(v)):
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            run(call, {"f": lambda *xs: xs, "layer": layer})
+        name = type(layer).__name__
+        assert caught.value.hints[-1] == f"jax.tree_util.register_dataclass({name}, ...) where its fields are arrays"
+
+
+def test_a_model_with_functions_in_it_is_said_to_be_differentiated_without_them(v: Any) -> None:
+    with pytest.raises(sh.ShardingTypeError, match="a function of the arrays alone"):
+        run("sh.grad(f)(model)", {"f": lambda model: model, "model": {"act": jax.nn.relu, "kernel": v}})
 
 
 MADE: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
