@@ -193,20 +193,28 @@ def moves_smoothly(eqn: Any, operands: list[int]) -> list[bool]:
     return [m and i for m, i in zip(moved, inexact, strict=True)]
 
 
-def vars_with_cotangents(closed: Any, results: Sequence[bool] | None = None) -> set[Any]:
-    """The variables of a program by which some ``results``, by default all, may have a derivative, and these."""
+def vars_with_cotangents(
+    closed: Any,
+    results: Sequence[bool] | None = None,
+    operands: Callable[[Any, Sequence[bool]], Sequence[bool]] | None = None,
+) -> set[Any]:
+    """The variables of a program by which some ``results``, by default all, may have a derivative, and these.
+
+    ``operands``: the operands of an equation by which some of its results may have one; by default those of JAX's.
+    """
+    operands = operands or operands_with_cotangents
     jaxpr = jaxpr_of(closed)
     chosen = jaxpr.outvars if results is None else [v for v, r in zip(jaxpr.outvars, results, strict=True) if r]
-    found = {v for v in chosen if not is_literal(v)}
+    found = {v for v in chosen if not is_literal(v) and v.aval is not None}  # None: of a trace that goes on
     for eqn in reversed(jaxpr.eqns):
         outs = [v in found for v in eqn.outvars]
         if any(outs):
-            moves = _operands_with_cotangents(eqn, outs)
+            moves = operands(eqn, outs)
             found.update(v for v, moved in zip(eqn.invars, moves, strict=True) if moved and not is_literal(v))
     return found
 
 
-def _operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> list[bool]:
+def operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> list[bool]:
     """Whether some results of an equation may have a derivative by each operand, as `moves_smoothly` says."""
     if has_zero_derivative(eqn):
         return [False] * len(eqn.invars)

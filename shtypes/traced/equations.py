@@ -23,6 +23,8 @@ from shtypes._compat.jaxprs import (
     inner_jaxprs,
     is_literal,
     jaxpr_of,
+    operands_with_cotangents,
+    vars_with_cotangents,
 )
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.frames import Owner
@@ -33,7 +35,7 @@ from shtypes.core.derived_fns import Jvp, Transpose, Vmap
 from shtypes.core.dim_fns import Composite
 from shtypes.core.local import Local
 from shtypes.core.operation import Operation, OperationPrimitive, applied_by, direction_of
-from shtypes.core.shard_fn import Linear, ShardFn, program_of
+from shtypes.core.shard_fn import Linear, ShardFn, program_of, without_derivative
 from shtypes.traced.coverage import control_of, why_not_covered
 from shtypes.types import ShType
 
@@ -97,7 +99,7 @@ class Equation(NamedTuple):
     branches: tuple[Branch, ...] = ()  # the enclosing branches, outermost first
     checkpointed: bool = False  # whether a checkpoint may recompute it
     depth: int = 0  # the number of enclosing derivatives
-    transposed: bool = True  # whether its transpose may run: not inside a custom derivative
+    transposed: bool = True  # whether its transpose may run: not inside a custom derivative, nor without a cotangent
     call: RuledCall | None = None  # the outermost call with a custom derivative that it is in
 
 
@@ -180,6 +182,7 @@ class Walk:
         self._live: dict[Any, tuple[list[tuple[Any, Needs]], tuple[bool, ...]]] = {}
         self._kept: dict[Any, list[tuple[Any, Needs]]] = {}
         self._makers: dict[int, dict[Any, Any]] = {}  # for each body, its equations by result
+        self._with_cotangents: dict[int, set[Any]] = {}  # for each body, its variables
         self._choices = 0
 
     def equations(self, jaxpr: Any, used: tuple[bool, ...], context: BodyContext) -> Iterator[Equation]:
@@ -194,7 +197,8 @@ class Walk:
             if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
                 direction = direction_of(full_stack)
-                yield Equation(eqn, place, direction, times, branches, checkpointed, depth, transposed, call)
+                moves_back = transposed and (not _sends_backward(eqn) or self._has_cotangent(jaxpr, eqn))
+                yield Equation(eqn, place, direction, times, branches, checkpointed, depth, moves_back, call)
             self._choices += 1
             choice = self._choices
             in_checkpoint = checkpointed or eqn.primitive.name in ("remat2", "checkpoint")
@@ -208,6 +212,12 @@ class Walk:
             )
             for body in use.bodies:
                 yield from self.equations(body.jaxpr, body.used, inner.inside(body, choice, place))
+
+    def _has_cotangent(self, jaxpr: Any, eqn: Any) -> bool:
+        """Whether a result of an equation of a body has a cotangent where all results of the body have."""
+        if id(jaxpr) not in self._with_cotangents:
+            self._with_cotangents[id(jaxpr)] = vars_with_cotangents(jaxpr, operands=_operands_with_cotangents)
+        return not self._with_cotangents[id(jaxpr)].isdisjoint(eqn.outvars)
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
         """The live equations, with their needs, and the live operands of a body."""
@@ -306,6 +316,26 @@ class Walk:
             used = wider
         bodies = (Body(test, (True,), None), Body(body, used, None))
         return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def _sends_backward(eqn: Any) -> bool:
+    operation = applied_by(eqn) if isinstance(eqn.primitive, OperationPrimitive) else None
+    return isinstance(operation, Operation) and bool(operation.backward_comm())
+
+
+def _operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> Sequence[bool]:
+    """The operands of an equation by which some of its results may have a derivative."""
+    if not isinstance(eqn.primitive, OperationPrimitive):
+        return operands_with_cotangents(eqn, results)
+    smooth = any(r and v.aval.differentiable for r, v in zip(results, eqn.outvars, strict=True))
+    operation, operands = applied_by(eqn), range(len(eqn.invars))
+    if not smooth or not isinstance(operation, Local):
+        return [smooth for _ in operands]
+    zero = _without_derivative(operation.fn, operation.operands, len(results))
+    return [not operation.fn.stops_gradient and i not in zero for i in operands]
+
+
+_without_derivative = functools.lru_cache(maxsize=CACHE_SIZE)(without_derivative)
 
 
 def operands_read(eqn: Any, used: Sequence[bool]) -> tuple[bool, ...]:

@@ -273,11 +273,13 @@ def test_the_shift_of_a_logsumexp_is_cast_without_a_price_backward() -> None:
         jax.jit(lambda x: jnp.sum(x * jnp.sign(jnp.prod(x)))),
     ],
 )
-def test_what_has_no_cotangent_sends_nothing_backward(f: Any) -> None:
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled before"])
+def test_what_has_no_cotangent_sends_nothing_backward(f: Any, compiled: bool) -> None:
     with sh.use_mesh(sh.make_mesh({"dp": 2})):
         x = sh.array(np.arange(1, 5, dtype=np.float32), "f32[4@dp]")
 
         free = sh.implicit_comm(sh.lift(f))
+        free = sh.jit(free) if compiled else free
         y = sh.reshard(sh.no_comm("backward")(free)(x), "[]{I:dp}")
         np.testing.assert_allclose(np.asarray(y), f(jnp.arange(1.0, 5.0)), rtol=1e-6)
         assert not sh.ledger(sh.value_and_grad(lambda x: sh.reshard(free(x), "[]{I:dp}")), x).backward().total.bytes
