@@ -7,8 +7,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from shtypes.context.signature_errors import check_function
+import jax
+
+from shtypes.context.signature_errors import check_function, kind_of
 from shtypes.context.user_line import public
+from shtypes.dispatch.apply import is_array, is_number
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS
 
@@ -80,7 +83,17 @@ def _registered(fn: Callable[..., Any], eqn: Any, operands: list[Any]) -> list[A
             why="a row is a function of the operands and, by keyword, of all parameters",
         ) from None
     out = fn(*operands, **eqn.params)
-    return list(out) if eqn.primitive.multiple_results else [out]
+    results = list(out) if isinstance(out, (list, tuple)) else [out]
+    types = [jax.typeof(x) if is_array(x) or is_number(x) else None for x in results]
+    given = [None if t is None else (tuple(t.shape), t.dtype) for t in types]
+    if given != [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]:
+        texts = (kind_of(x) if t is None else str(t) for x, t in zip(results, types, strict=True))
+        raise ShardingTypeError(
+            f"the row of `{eqn.primitive.name}` gave {', '.join(texts)}, "
+            f"and the primitive gives {', '.join(str(v.aval) for v in eqn.outvars)}",
+            why="a row returns typed values of the primitive's shapes and dtypes, one for each result",
+        )
+    return results
 
 
 def add_register(fn: Callable[..., Callable[..., Any]]) -> Lift:

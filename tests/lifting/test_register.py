@@ -130,6 +130,26 @@ def test_a_registered_row_is_used_and_gets_the_parameters() -> None:
     assert_close(denoted(sh.jit(sh.lift(lambda x: scale.bind(x, by=3.0)))(x)), 3 * X, 100)
 
 
+@pytest.mark.parametrize(
+    ("row", "gave"),
+    [
+        (sh.sum, "f32[]{U:(dp,tp)}"),
+        (lambda x: x.astype("bf16"), "bf16[8@dp,16@tp]"),
+        (lambda x: (x, x), "f32[8@dp,16@tp], f32[8@dp,16@tp]"),
+        (lambda x: None, "NoneType"),
+        (lambda x: 2.0, "~float32[]"),
+    ],
+    ids=["shape", "dtype", "count", "nothing", "a number"],
+)
+def test_a_row_that_gives_what_the_primitive_does_not_is_at_fault(row: Any, gave: str) -> None:
+    scale = Primitive("test_scale")
+    scale.def_abstract_eval(lambda x: x)
+    sh.lift.register(scale)(row)
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.lift(scale.bind)(sh.array(X, "f32[8@dp, 16@tp]"))
+    assert caught.value.what == f"the row of `test_scale` gave {gave}, and the primitive gives float32[8,16]"
+
+
 def test_what_is_no_primitive_is_refused() -> None:
     with pytest.raises(sh.ShardingTypeError, match=r"`lift\.register` takes a primitive"):
         sh.lift.register(jax)
