@@ -40,25 +40,25 @@ def type_by_jax(x: Any, mesh: Any = None) -> HiShType:
     jax_mesh = sharding.mesh
     spec: Any = sharding.spec
     if jax_mesh.empty:
-        where = to_mesh(mesh) if mesh is not None else current_mesh()
+        typed_mesh = to_mesh(mesh) if mesh is not None else current_mesh()
         spec = ()
     else:
-        where = to_mesh(jax_mesh)
+        typed_mesh = to_mesh(jax_mesh)
         _refuse_auto(x, aval, jax_mesh)
     dims = [Dim(n) for n in aval.shape]
     for i, entry in enumerate(getattr(spec, "partitions", ())):
         dims[i] = Dim(aval.shape[i], (entry,) if isinstance(entry, str) else tuple(entry or ()))
     sharded = {a for d in dims for a in d.axes}
-    reduced, unreduced = _pending(spec)
+    reduced, unreduced = _reduced_and_unreduced(spec)
     states = {
         a: State.REDUCED if a in reduced else State.UNREDUCED if a in unreduced else State.INVARIANT
-        for a in where.axis_names
+        for a in typed_mesh.axis_names
         if a not in sharded
     }
-    return as_jax_type(ShType(where, dtypes.from_numpy(aval.dtype), dims, states))
+    return as_jax_type(ShType(typed_mesh, dtypes.from_numpy(aval.dtype), dims, states))
 
 
-def _pending(spec: Any) -> tuple[frozenset[str], frozenset[str]]:
+def _reduced_and_unreduced(spec: Any) -> tuple[frozenset[str], frozenset[str]]:
     """The reduced and unreduced axes of a spec."""
     kind = str(getattr(spec, "unreduced_kind", None) or "sum").lower()
     unreduced = frozenset(getattr(spec, "unreduced", ()) or ())

@@ -14,7 +14,7 @@ from typing import Any, Final
 from shtypes.analysis.explain.document import Line, Listing, type_text
 from shtypes.analysis.explain.fold_layers import Repeat, fold_values
 from shtypes.analysis.explain.source import Excerpt, lines_of_file, spans
-from shtypes.analysis.explain.text import bytes_by_type, sent
+from shtypes.analysis.explain.text import bytes_by_type, ledger_of
 from shtypes.analysis.svg import devices, element
 from shtypes.errors import how_many
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, row
@@ -48,7 +48,7 @@ def to_html(listing: Listing) -> str:
         f"<h2>Source and types</h2>{source_html(excerpts, listing.lines, fold=listing.fold)}",
         _values("Arguments", listing.arguments, fold=listing.fold),
         _values("Results", listing.results, fold=listing.fold),
-        _ledger(sent(listing), files),
+        _ledger(ledger_of(listing), files),
         f'<details><summary>The listing as text</summary><pre class="listing">{escape(_text(listing))}</pre></details>',
         "</main><footer>Made by <code>shtypes explain</code>. Bytes are what each device sends, or keeps.</footer>",
     ]
@@ -63,8 +63,8 @@ def to_html(listing: Listing) -> str:
 def framed(page: str) -> str:
     """A page inside another, such as a notebook."""
     style = "width:100%;height:46rem;border:1px solid #8884;border-radius:8px"
-    of = f'title="types and communication" style="{style}" srcdoc="{escape(page)}"'
-    return f"<iframe sandbox {of}></iframe>"
+    attributes = f'title="types and communication" style="{style}" srcdoc="{escape(page)}"'
+    return f"<iframe sandbox {attributes}></iframe>"
 
 
 def _text(listing: Listing) -> str:

@@ -51,7 +51,7 @@ def rich(listing: Listing) -> Group:
         if row.source:
             text.append(" " * max(width - len(row.text), 0) + "  | ", style="dim").append(row.source, style="dim")
         texts.append(text)
-    return rich_group(*texts, rich_text(), sent(listing), *(rich_text(t) for t in _notes(listing)))
+    return rich_group(*texts, rich_text(), ledger_of(listing), *(rich_text(t) for t in _notes(listing)))
 
 
 def table(listing: Listing) -> Table:
@@ -68,7 +68,7 @@ def table(listing: Listing) -> Table:
         for line in listing.lines[:_MOST_ROWS]
     ]
     more = len(listing.lines) - len(rows)
-    notes = [*([f"and {more} lines more"] if more else []), *sent(listing).notes(), *_notes(listing)]
+    notes = [*([f"and {more} lines more"] if more else []), *ledger_of(listing).notes(), *_notes(listing)]
     title = f'{listing.function}{_on(listing)}, policy "{listing.policy}"'
     headings = ("line", "direction", "value", "type", "made by", "communication")
     return Table(title, headings, tuple(rows), note="\n".join(notes))
@@ -105,7 +105,7 @@ def _rows(listing: Listing, *, totals: bool) -> Iterator[TextRow]:
         yield from rows.values(others)
     if totals:
         yield TextRow("note", "")
-        for text in (*str(sent(listing)).splitlines(), *_notes(listing)):
+        for text in (*str(ledger_of(listing)).splitlines(), *_notes(listing)):
             yield TextRow("note", text)
 
 
@@ -113,7 +113,7 @@ def _on(listing: Listing) -> str:
     return "" if listing.mesh is None else f" on the mesh {listing.mesh}"
 
 
-def sent(listing: Listing) -> Ledger:
+def ledger_of(listing: Listing) -> Ledger:
     """The ledger, folded if the listing is."""
     return merged(listing.ledger) if listing.fold else listing.ledger
 

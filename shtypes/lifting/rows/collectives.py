@@ -28,7 +28,7 @@ from shtypes.evaluation.rows.families import Row, all_unsharded
 from shtypes.evaluation.table import FALLBACKS, ROWS, WITHOUT_ROW, body_row
 from shtypes.evaluation.value_info import cast_to_type, is_constant, type_constants, typed_constant
 from shtypes.local_mode import lax
-from shtypes.local_mode.lax.arguments import no_groups
+from shtypes.local_mode.lax.arguments import refuse_groups
 from shtypes.local_mode.lax.sums import broadcast_from
 from shtypes.local_mode.shard_map import mapped_over
 from shtypes.ops.arithmetic import multiply
@@ -159,7 +159,7 @@ _ON_SUMS: Final[dict[str, _Collective]] = {
 def _along(eqn: Any) -> tuple[str | int, ...]:
     """The mesh axes of a collective by name, and the dims that `jax.vmap` has named by index."""
     named = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
-    no_groups(eqn.params.get("axis_index_groups"))
+    refuse_groups(eqn.params.get("axis_index_groups"))
     return tuple(named) if isinstance(named, (tuple, list)) else (named,)
 
 

@@ -1,7 +1,10 @@
-"""Which updates a scatter keeps, where several are of one element, found among its indices.
+"""Which updates a scatter keeps, where several are of one element: found by sorting its indices.
 
-Gradients of `jax.lax.scatter` scatter a number for each update to zeros of the operand's shape, and gather them again:
-all elements on each device, or two programs across shards.
+Gradients of `jax.lax.scatter` ask for it by an array of the operand's shape, so that all of its elements are on each
+device, or two programs across shards::
+
+    numbers = 1 + iota(updates)
+    kept = gather(scatter(zeros, indices, numbers), indices) == numbers
 """
 
 from __future__ import annotations
@@ -26,26 +29,28 @@ from shtypes.rules.lookups import DimensionNumbers
 def with_kept_updates(jaxpr: Any) -> Any:
     """Compares indices where a program asks which of its updates a scatter keeps; the program itself if none does."""
     uses = uses_of(jaxpr)
-    asked = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _asked(e, uses)) is not None}
-    if not asked:
+    scatters = {i: scatter for i, e in enumerate(jaxpr.eqns) if (scatter := _scatter_of_numbers(e, uses)) is not None}
+    if not scatters:
         return jaxpr
     value = positions_in(jaxpr, {})
-    counts = {i: counted(value(scatter.invars[1])) for i, scatter in asked.items()}
-    eqns = [y for i, e in enumerate(jaxpr.eqns) for y in (_found(e, asked[i], counts[i]) if i in asked else [e])]
+    counts = {i: counted(value(scatter.invars[1])) for i, scatter in scatters.items()}
+    eqns = [
+        y for i, e in enumerate(jaxpr.eqns) for y in (_by_sorting(e, scatters[i], counts[i]) if i in scatters else [e])
+    ]
     return with_used(jaxpr, eqns)
 
 
-def _asked(eqn: Any, uses: Uses) -> Any:
-    """The scatter of a number for each update that a comparison of them with what is left of them is of; else None."""
+def _scatter_of_numbers(eqn: Any, uses: Uses) -> Any:
+    """The scatter of the updates' numbers, if an equation compares what a gather reads of it with them; else None."""
     gather = uses.maker(eqn.invars[1], "gather") if eqn.primitive.name == "eq" else None
     scatter = None if gather is None else uses.maker(gather.invars[0], "scatter")
     if gather is None or scatter is None or list(scatter.invars[1:]) != [gather.invars[1], eqn.invars[0]]:
         return None
     numbers, (x, _, updates) = DimensionNumbers.of_scatter(scatter.params["dimension_numbers"]), scatter.invars
     sizes = dict(zip(numbers.windowed(x.aval.ndim), (updates.aval.shape[d] for d in numbers.window), strict=True))
-    apart = all(sizes.get(d, 1) == 1 for d in numbers.indexed)  # else windows may overlap in part
+    disjoint = all(sizes.get(d, 1) == 1 for d in numbers.indexed)  # else windows may overlap in part
     same = numbers == DimensionNumbers.of_gather(gather.params["dimension_numbers"])
-    return scatter if same and apart and _is_zero(x, uses) and _is_counted(updates, uses) else None
+    return scatter if same and disjoint and _is_zero(x, uses) and _are_numbers(updates, uses) else None
 
 
 def _is_zero(v: Any, uses: Uses) -> bool:
@@ -53,8 +58,8 @@ def _is_zero(v: Any, uses: Uses) -> bool:
     return fill is not None and is_literal(fill.invars[0]) and not literal_value(fill.invars[0])
 
 
-def _is_counted(v: Any, uses: Uses) -> bool:
-    """Whether a variable numbers the updates, from one on."""
+def _are_numbers(v: Any, uses: Uses) -> bool:
+    """Whether a variable has the numbers of the updates, from one on."""
     added = uses.maker(v, "add")
     if added is None:
         return False
@@ -62,38 +67,39 @@ def _is_counted(v: Any, uses: Uses) -> bool:
     return uses.maker(shaped.invars[0], "iota") is not None
 
 
-def _found(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> list[Any]:
-    """The equations that find the same among the indices, of which some components count along a dim."""
+def _by_sorting(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> list[Any]:
+    """The equations that find the same among the indices; ``counts``: their components that count along a dim."""
     (x, ids, updates), p = scatter.invars, scatter.params
     numbers = DimensionNumbers.of_scatter(p["dimension_numbers"])
     sizes = [x.aval.shape[d] if p["mode"] is lax.GatherScatterMode.CLIP else 0 for d in numbers.indexed]
     compared = [(k, n) for k, n in enumerate(sizes) if k not in counts]
-    apart = sorted({*numbers.ids_batch, *counts.values()})
+    differ_along = sorted({*numbers.ids_batch, *counts.values()})
     rows = [d for d in range(updates.aval.ndim) if d not in numbers.window]
 
     def kept(ids: Any) -> Any:
-        return [lax.broadcast_in_dim(_last_of_equal(ids, compared, apart), updates.aval.shape, rows)]
+        return [lax.broadcast_in_dim(_last_of_equal(ids, compared, differ_along), updates.aval.shape, rows)]
 
     return equations_of(kept, [ids], eqn, eqn.outvars)[0]
 
 
-def _last_of_equal(ids: Any, compared: Sequence[tuple[int, int]], apart: Sequence[int]) -> Any:
+def _last_of_equal(ids: Any, compared: Sequence[tuple[int, int]], differ_along: Sequence[int]) -> Any:
     """Which indices are the last of equal ones.
 
     Args:
         ids: The indices, with their components along the last dim.
         compared: The components that are compared, with the sizes to which they are clipped; 0 without.
-        apart: The dims along which indices differ.
+        differ_along: The dims along which indices differ.
     """
-    order, dim = (*apart, *(d for d in range(ids.ndim - 1) if d not in apart)), len(apart)
+    order = (*differ_along, *(d for d in range(ids.ndim - 1) if d not in differ_along))
+    dim = len(differ_along)
     sizes = [ids.shape[d] for d in order]
 
     def flat(component: Any) -> Any:
         return component.transpose(order).reshape(*sizes[:dim], math.prod(sizes[dim:]))
 
-    at = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
+    components = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
     number = lax.broadcasted_iota(np.int32, flat(ids[..., 0]).shape, dim)
-    *at, number = lax.sort([*at, number], dimension=dim, num_keys=len(at) + 1)
-    differs = functools.reduce(jnp.logical_or, (x[..., 1:] != x[..., :-1] for x in at), number[..., 1:] < 0)
+    *components, number = lax.sort([*components, number], dimension=dim, num_keys=len(components) + 1)
+    differs = functools.reduce(jnp.logical_or, (x[..., 1:] != x[..., :-1] for x in components), number[..., 1:] < 0)
     last = jnp.concatenate([differs, jnp.ones((*number.shape[:-1], 1), bool)], dim)
     return lax.sort([number, last], dimension=dim, num_keys=1)[1].reshape(sizes).transpose(np.argsort(order))

@@ -198,6 +198,14 @@ def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
 def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sorts shards by columnsort: two all-to-alls of the shard, and borders of ``(n - 1) ** 2`` rows to both sides.
 
+    On two devices, with ``7 1 8 2 | 6 3 5 4``::
+
+        sorted      1 2 7 8 | 3 4 5 6
+        dealt       1 7 3 5 | 2 8 4 6    device d gets every second element of each shard, from its d-th on
+        sorted      1 3 5 7 | 2 4 6 8
+        sent back   1 3 2 4 | 5 7 6 8    device d gets the d-th part of each shard
+        sorted      1 2 3 4 | 5 6 7 8    and the ends of neighbours are merged
+
     Where ties matter, the second half of it sends an index beside each element: where equal elements differ otherwise,
     in other operands, in gradients, zeros in their signs. Sorted shards are dealt, sorted, and returned: then
     no element is further than ``(n - 1) ** 2`` from its place
@@ -206,7 +214,7 @@ def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return sorted_by_columns(eqn.params, operands, None)
 
 
-def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
+def iota_of_sort(jaxpr: Any, i: int) -> tuple[int, int] | None:
     """The equation number of the iota that a sort takes along, and which operand of the sort that is; else None."""
     eqn = jaxpr.eqns[i]
     if eqn.primitive.name != "sort":
@@ -221,7 +229,7 @@ def numbered(jaxpr: Any, i: int) -> tuple[int, int] | None:
 
 def sorts_with_iota(jaxpr: Any) -> Iterator[list[int]]:
     """The equation numbers of sorts that take an iota along, each with its iota."""
-    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := numbered(jaxpr, i))]
+    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := iota_of_sort(jaxpr, i))]
     yield from ([j, i] for j, i in pairs if uses_of(jaxpr).readers[jaxpr.eqns[j].outvars[0]] == {i})
 
 
@@ -229,15 +237,18 @@ def sorts_with_iota(jaxpr: Any) -> Iterator[list[int]]:
 def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sorts with an iota, as argsort does: the iota also orders ties, and is sent in the narrowest dtype."""
     body = jaxpr_of(eqn.params["jaxpr"])
-    sort, (_, k) = body.eqns[1], numbered(body, 1) or (0, 0)
+    sort, (_, k) = body.eqns[1], iota_of_sort(body, 1) or (0, 0)
     env = dict(zip(body.invars, operands, strict=True))
     rest = [env.get(v) for i, v in enumerate(sort.invars) if i != k]
     results = sorted_by_columns(sort.params, rest, sort.outvars[k].aval, k)
     return results and [results[sort.outvars.index(v)] for v in body.outvars]
 
 
-def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) -> Sequence[Any] | None:
-    """Sorts operands by columns; with an aval ``counts``, operand ``k`` of the results are the indices."""
+def sorted_by_columns(p: Any, operands: Sequence[Any], iota: Any, k: int = 0) -> Sequence[Any] | None:
+    """Sorts operands by columns; None where they cannot be.
+
+    ``iota``: the type of an iota that is sorted along, which is no operand and is result ``k``; None without one.
+    """
     dim, keys = int(p["dimension"]), int(p["num_keys"])
     axes = next((axes_of(x, dim) for x in operands if is_typed(x) and axes_of(x, dim)), ())
     if not all(map(is_typed, operands)) or not axes or any(axes_of(x, dim) not in (axes, ()) for x in operands):
@@ -249,13 +260,13 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
 
     xs = [shard_of(x, dim, axes) for x in operands]
     device = axis_index(operands[0], axes)
-    told_apart = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
-    has_slots = counts is None and (p["is_stable"] or size % n > 0) and told_apart
-    if counts is not None:
+    ties_differ = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
+    has_slots = iota is None and (p["is_stable"] or size % n > 0) and ties_differ
+    if iota is not None:
         xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
         keys += 1
     xs = [all_to_all(_dealt(x, dim, n, i < keys), axes, dim, dim) for i, x in enumerate(_sorted(xs, dim, keys))]
-    if counts is not None:
+    if iota is not None:
         xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
         xs = [*xs[:keys], _dealt_slots(xs[0], device, dim, size, n), *xs[keys:]]
@@ -268,14 +279,14 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], counts: Any, k: int = 0) 
     before = [shift(part(x, padded - reach, padded, dim), axes, 1) for x in xs]
     after = [shift(part(x, 0, reach, dim), axes, -1) for x in xs]
     xs = list(_merged(xs, before, after, device, dim, keys, n))
-    if has_slots or counts is not None:
+    if has_slots or iota is not None:
         numbers = xs.pop(keys - 1)
-        xs = xs if counts is None else [*xs[:k], numbers, *xs[k:]]
+        xs = xs if iota is None else [*xs[:k], numbers, *xs[k:]]
     if padded > size:
         start = padded - (n - 1) * (padded - size)
         xs = [_without_padding(x, shift(part(x, start, padded, dim), axes, 1), device, dim, size) for x in xs]
-    if counts is not None:
-        xs[k] = astype(xs[k], dtypes.from_numpy(counts.dtype))
+    if iota is not None:
+        xs[k] = astype(xs[k], dtypes.from_numpy(iota.dtype))
     return [as_sharded(x, dim, axes) for x in xs]
 
 

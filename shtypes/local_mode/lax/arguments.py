@@ -55,7 +55,7 @@ def replicated_state(to: Any, name: str) -> State:
     return replicated() if to is None else state_of(to, (REDUCED, INVARIANT), name)
 
 
-def no_groups(groups: Any) -> None:
+def refuse_groups(groups: Any) -> None:
     """Refuses `axis_index_groups`."""
     if groups is not None:
         raise ShardingTypeError(
@@ -70,7 +70,7 @@ def dim_from_front(d: Any, rank: int) -> int:
     return dim + rank if -rank <= dim < 0 else dim
 
 
-def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
+def on_each_leaf(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
     """Applies ``make`` to each leaf of a pytree, as a typed value; errors name the call and the type."""
 
     def of_leaf(leaf: Any) -> Any:
@@ -85,7 +85,7 @@ def each(name: str, x: T, make: Callable[[Any, ShType], Any]) -> T:
     return results
 
 
-def counted(x: Any) -> Array:
+def bools_as_integers(x: Any) -> Array:
     """Casts bools to integers, for sums."""
     t = jax.typeof(x)
     return local(Cast("i32"), x, out=t.replace(dtype="i32")) if t.dtype_name == "bool" else x

@@ -16,7 +16,15 @@ from shtypes.core.operation import sent_by
 from shtypes.core.reshard import move
 from shtypes.dispatch.apply import as_operands, located
 from shtypes.errors import ShardingTypeError
-from shtypes.local_mode.lax.arguments import Axes, axes_of, axis_size, dim_from_front, each, no_groups, state_of
+from shtypes.local_mode.lax.arguments import (
+    Axes,
+    axes_of,
+    axis_size,
+    dim_from_front,
+    on_each_leaf,
+    refuse_groups,
+    state_of,
+)
 from shtypes.rules.local import Op
 from shtypes.scopes.check_comm import check_sent
 from shtypes.scopes.scope_rules import rules_in_force
@@ -53,7 +61,7 @@ def all_gather(
     Communicates: an all-gather; backward, a reduce-scatter, or nothing if invariant. Transpose: `psum_scatter`, or
     `pscatter` if invariant.
     """
-    no_groups(axis_index_groups)
+    refuse_groups(axis_index_groups)
     state = state_of(to, (VARYING, REDUCED, INVARIANT), "all_gather")
     name = "all_gather_invariant" if state is INVARIANT else "all_gather"
 
@@ -61,7 +69,7 @@ def all_gather(
         dim = dim_from_front(axis, t.ndim + (not tiled))
         return collect(Op(name, axes_of(axis_name), VARYING, state, dim=dim, tiled=tiled), leaf)
 
-    return each(name, x, make)
+    return on_each_leaf(name, x, make)
 
 
 @public
@@ -97,7 +105,7 @@ def pscatter(x: T, axis_name: Axes, *, scatter_dimension: int = 0, tiled: bool =
             Op("pscatter", axes, src, VARYING, dim=dim_from_front(scatter_dimension, t.ndim), tiled=tiled), leaf
         )
 
-    return each("pscatter", x, make)
+    return on_each_leaf("pscatter", x, make)
 
 
 @public
@@ -115,7 +123,7 @@ def ppermute(x: T, axis_name: Axes, perm: Sequence[tuple[int, int]]) -> T:
     Communicates: a permutation, forward and backward. Transpose: the inverse permutation.
     """
     pairs = tuple((operator.index(a), operator.index(b)) for a, b in perm)
-    return each("ppermute", x, lambda leaf, t: collect(Op("ppermute", axes_of(axis_name), perm=pairs), leaf))
+    return on_each_leaf("ppermute", x, lambda leaf, t: collect(Op("ppermute", axes_of(axis_name), perm=pairs), leaf))
 
 
 @public
@@ -153,13 +161,13 @@ def all_to_all(
 
     Communicates: an all-to-all, forward and backward. Transpose: the same with the two dims swapped.
     """
-    no_groups(axis_index_groups)
+    refuse_groups(axis_index_groups)
 
     def make(leaf: Any, t: ShType) -> Array:
         split, concat = dim_from_front(split_axis, t.ndim), dim_from_front(concat_axis, t.ndim)
         return collect(Op("all_to_all", axes_of(axis_name), dim=split, concat=concat, tiled=tiled), leaf)
 
-    return each("all_to_all", x, make)
+    return on_each_leaf("all_to_all", x, make)
 
 
 @public
@@ -207,7 +215,7 @@ def ragged_all_to_all(
     Communicates: an all-to-all, forward and backward; the bytes depend on values, so the ledger counts all of the
     operand. On CPU, where XLA has no such collective, operands are all-gathered. Transpose: the rows are sent back.
     """
-    no_groups(axis_index_groups)
+    refuse_groups(axis_index_groups)
     axes = axes_of(axis_name)
     values, _ = as_operands([operand, output, input_offsets, send_sizes, output_offsets, recv_sizes])
     types = [jax.typeof(x) for x in values]

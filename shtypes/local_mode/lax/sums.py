@@ -21,10 +21,10 @@ from shtypes.local_mode.lax.arguments import (
     axes_of,
     axis_index,
     axis_size,
-    counted,
+    bools_as_integers,
     dim_from_front,
-    each,
-    no_groups,
+    on_each_leaf,
+    refuse_groups,
     replicated_state,
     state_of,
 )
@@ -57,13 +57,15 @@ def psum(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
     Communicates: an all-reduce; backward nothing if invariant, an all-reduce if reduced. Transpose: `pbroadcast` (to
     invariant); the sum of the pending cotangent on each device (to reduced).
     """
-    no_groups(axis_index_groups)
+    refuse_groups(axis_index_groups)
     axes, state = axes_of(axis_name), replicated_state(to, "psum")
 
     def total(leaf: Any) -> Any:
         if is_number(leaf):
             return leaf * axis_size(axes)
-        return each("psum", leaf, lambda value, t: collect(Op("psum", axes, VARYING, state), counted(value)))
+        return on_each_leaf(
+            "psum", leaf, lambda value, t: collect(Op("psum", axes, VARYING, state), bools_as_integers(value))
+        )
 
     totals: T = jax.tree.map(total, x)
     return totals
@@ -110,13 +112,13 @@ def psum_scatter(
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: `all_gather`.
     """
-    no_groups(axis_index_groups)
+    refuse_groups(axis_index_groups)
 
     def make(leaf: Any, t: ShType) -> Array:
         op = Op("psum_scatter", axes_of(axis_name), dim=dim_from_front(scatter_dimension, t.ndim), tiled=tiled)
-        return collect(op, counted(leaf))
+        return collect(op, bools_as_integers(leaf))
 
-    return each("psum_scatter", x, make)
+    return on_each_leaf("psum_scatter", x, make)
 
 
 @public
@@ -144,9 +146,9 @@ def pmin(x: T, axis_name: Axes, *, axis_index_groups: Any = None, to: Any = None
 
 
 def _extreme(name: str, x: T, axis_name: Axes, groups: Any, to: Any) -> T:
-    no_groups(groups)
+    refuse_groups(groups)
     axes, state = axes_of(axis_name), replicated_state(to, name)
-    return each(name, x, lambda leaf, t: collect(Op(name, axes, VARYING, state), leaf))
+    return on_each_leaf(name, x, lambda leaf, t: collect(Op(name, axes, VARYING, state), leaf))
 
 
 @public
@@ -176,7 +178,7 @@ def pcast(x: T, axis_name: Axes, *, to: Any) -> T:
         check_comm("pcast", t, dst)
         return move(leaf, dst)
 
-    return each("pcast", x, make)
+    return on_each_leaf("pcast", x, make)
 
 
 def _cannot_cast(t: ShType, axis: str, state: State) -> ShardingTypeError:
