@@ -148,8 +148,9 @@ def reshard_once(operation: Reshard, x: Any, check: Callable[[], None] | None = 
     """Binds a reshard; reuses an earlier one of the value in the same trace, else calls ``check`` first."""
     transport, src, dst = operation.transport, operation.src, operation.dst
     sends = bool(operation.forward_comm() or operation.backward_comm())
-    notes = trace_notes(trace_ctx.trace) if sends and isinstance(x, jax.core.Tracer) else None
-    earlier = [] if notes is None else notes.setdefault(("sent", id(x), transport.dtype, transport.ct_dtype), [])
+    notes = trace_notes(trace_ctx.trace) if isinstance(x, jax.core.Tracer) else None
+    alike = ("sent", id(x), transport.dtype, transport.ct_dtype) if sends else ("cast", id(x), operation)
+    earlier = [] if notes is None else notes.setdefault(alike, [])
     for _, other, moved in earlier:
         if (before := _reuse(moved, other, operation)) is not None:
             return before

@@ -331,6 +331,16 @@ def test_equal_ops_across_shards_of_one_value_are_one(op: Any) -> None:
     assert first[0] == first[1]
 
 
+@pytest.mark.mesh({"x": 4})
+def test_equal_ops_across_shards_of_equal_slices_of_one_value_are_one() -> None:
+    @sh.implicit_comm
+    def sums(x: Any) -> Any:
+        return [sh.cumsum(sh.reshard(x, "[16@x, 8]"), 0) for _ in range(2)]
+
+    sent = [sh.ledger(f, sh.abstract_array("f32[16, 8]")).total.bytes for f in (sums, lambda x: sums(x)[:1])]
+    assert sent == [96, 96]
+
+
 @pytest.mark.nightly
 def test_a_cotangent_is_resharded_from_what_it_is_a_free_cast_of() -> None:
     """The codebook of a vector-quantized autoencoder, by moving averages."""
