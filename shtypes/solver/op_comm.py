@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shtypes.analysis.flops import is_convolution
 from shtypes.solver.axis_states import REDUCED
 from shtypes.solver.graph import Graph
 from shtypes.solver.items import is_value
@@ -69,12 +70,21 @@ class OpComm(Rows):
             per_axis[:, k] = 0.0
             per_axis[across[0][0] if len(across) == 1 else slowest, k], work[k] = comm[:2], max(work[k], comm.work)
         if self.graph.is_implicit and per_axis.any():
-            local = node.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes)
-            sent = per_axis[:, :, 0].sum(0) * local
+            sent = per_axis[:, :, 0].sum(0) * self.local_bytes(node, rows)
             per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN[:2]
         for (a, of_a), (b, of_b) in refused_pairs:
             per_axis[slowest, (rows[:, a] == of_a) & (rows[:, b] == of_b)] = FORBIDDEN[:2]
         return per_axis, work
+
+    def local_bytes(self, node: Node, rows: Any) -> Table:
+        """The bytes on each device to which what an op sends is in proportion: of the first result.
+
+        Of a convolution those of its first operand, of which it sends borders: a sharded kernel cuts the result alone.
+        """
+        v, states = node.results[0], self.result_states(node, rows, 0)
+        if node.op is not None and is_convolution(node.op.eqn) and is_value(x := node.operands[0]):
+            v, states = x, self.operand_states(node, rows, 0)
+        return v.nbytes / parts(states, self.sizes)
 
     def _across(self, node: Node, row: Sequence[int]) -> list[tuple[int, int]]:
         """The axes with their options across shards: the states along the other axes matter little."""

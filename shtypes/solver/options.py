@@ -20,7 +20,7 @@ from shtypes._compat.jaxprs import inner_jaxprs, is_literal, is_used, literal_va
 from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.analysis.compute import seconds_of
-from shtypes.analysis.flops import products
+from shtypes.analysis.flops import is_convolution, products
 from shtypes.caches import Bounded
 from shtypes.context.user_line import wrap_jax_errors
 from shtypes.core.array import Array
@@ -51,7 +51,6 @@ _MOST_PAIRED: Final = 4
 _DEVICE: Final[Device] = as_device("h100-sxm", "")
 #: Importing it fills the table of primitives.
 _IMPORTED: Final = (lift_,)
-
 
 #: Functions with custom derivative rules.
 _CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
@@ -299,8 +298,10 @@ class _Probe:
         return runs * sum(map(_nbytes, avals)) / _DEVICE.bandwidth
 
     def _local_bytes(self, traced: _Traced) -> int:
-        """Bytes of the first result on each device; 1 of an array without elements, for which nothing is sent."""
-        first = traced.types[0]
+        """Bytes on each device of `OpComm.local_bytes`; 1 of an array without elements, for which nothing is sent."""
+        first: ShType | None = traced.types[0]
+        if is_convolution(self.eqn) and 0 in self.values and not self._of(0).constant:
+            first = traced.program.jaxpr.invars[self.values.index(0)].aval
         return (_nbytes(self.eqn.outvars[0].aval) if first is None else first.local_bytes) or 1
 
     def trace(self, types: Sequence[HiShType], row: _Row, scope: Callable[[Mesh], Any] = tried_apart) -> _Traced | None:

@@ -165,7 +165,7 @@ class Costs(UseCosts):
             comm += np.isinf(share[:, 0]) * EXCLUDED
             share = np.where(np.isinf(share), 0.0, share) * np.array([once + node.reruns, float(has_cotangent)])
             if share.any():
-                b = share * (op.results[0].nbytes / parts(self.result_states(node, rows, 0), self.sizes))[:, None]
+                b = share * self.local_bytes(node, rows)[:, None]
                 sent += b.sum(1)
                 comm += b @ self.weights / bandwidth + np.where(share.any(1), launch + 2 * (n - 1) * latency, 0.0)
         comm += (sent > 0) * self.graph.in_no_comm(node) * EXCLUDED
