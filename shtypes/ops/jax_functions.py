@@ -51,8 +51,6 @@ from shtypes.traced.ledger import sent_by_program
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 
-#: In place of the number of a way: operands are gathered, and each device computes all results.
-_GATHERED: Final = -2
 #: Parameters that set a size that would otherwise depend on values, as a fix writes them.
 _SIZES: Final = {
     **{name: f"{name}=" for name in ("size", "length", "total_repeat_length", "num_segments")},
@@ -68,7 +66,7 @@ class JaxFunction:
         self._traces: Bounded[Trace | ShardingTypeError] = Bounded(PROGRAMS)
         self._calls: Bounded[TypedCall] = Bounded(PROGRAMS)
         self._refused: Bounded[tuple[str, ...]] = Bounded(PROGRAMS)  # the axes at fault
-        self._ways: Bounded[tuple[int | None]] = Bounded(PROGRAMS)
+        self._ways: Bounded[tuple[_Way]] = Bounded(PROGRAMS)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for typed and plain arguments."""
@@ -147,8 +145,8 @@ class JaxFunction:
         out = objective().out
         if out is not None and _grows(trace.jaxpr):
             traced = functools.partial(_traced_in_way, run_equations, types)
-            if self._way(key, trace, types, out, traced) == _GATHERED:
-                values = list(map(_gathered, values))
+            if isinstance(way := self._way(key, trace, types, out, traced), _Gathered):
+                values = list(map(way.of, values))
                 types = tuple([x.type for x in values])
         try:
             self._typed(key, trace, types, constants)
@@ -197,9 +195,7 @@ class JaxFunction:
         way = self._way(key, trace, types, out, functools.partial(_traced_in_way, run_equations, types))
         return _in_way(run_equations, way)(*values)
 
-    def _way(
-        self, key: Any, trace: Trace, types: Sequence[ShType], out: Any, traced: Callable[[int | None], _InWay]
-    ) -> int | None:
+    def _way(self, key: Any, trace: Trace, types: Sequence[ShType], out: Any, traced: Callable[[_Way], _InWay]) -> _Way:
         """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
 
         def finished_program(in_way: _InWay) -> Any:
@@ -212,16 +208,16 @@ class JaxFunction:
             except ShardingTypeError:
                 return None
 
-        def choose() -> tuple[int | None]:
-            ways: dict[int | None, tuple[int, int]] = {}
-            untried: set[int | None] = {None}
+        def choose() -> tuple[_Way]:
+            ways: dict[_Way, tuple[int, int]] = {}
+            untried: set[_Way] = {None}
             while untried:  # a way may lead to equations that have others
-                way = min(untried, key=lambda way: _GATHERED - 1 if way is None else way)
+                way = min(untried, key=_order)
                 in_way = traced(way)
                 last = finished_program(in_way)
                 sent = (sys.maxsize, sys.maxsize) if last is None else sent_by_program(last)
                 ways[way] = in_way.sent[0] + sent[0], in_way.sent[1] + sent[1]
-                gathers = {_GATHERED} if last is not None and not any(map(_is_sharded, last.out_avals)) else set()
+                gathers = set() if last is None else _gathers(types, last.out_avals)
                 untried = (untried | in_way.ways | gathers) - ways.keys()
             gather = ways.get(-1, ways[None])[0]
             return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
@@ -270,7 +266,7 @@ class JaxFunction:
             return refusal
 
         @functools.cache
-        def in_way(way: int | None) -> Callable[..., Any]:
+        def in_way(way: _Way) -> Callable[..., Any]:
             def results(*operands: Any) -> Any:
                 with CommScope(Implicit()):
                     return _in_way(run_equations, way)(*self._finish_pending(key, trace, operands))
@@ -298,27 +294,53 @@ def reshard_all(results: Any, out: Any) -> Any:
     return jax.tree.unflatten(tree, [finished(x, next(types)) if is_array(x) else x for x in leaves])
 
 
-def _in_way(run_equations: Callable[..., list[Any]], way: int | None) -> Callable[..., list[Any]]:
+class _Gathered(NamedTuple):
+    """In place of the number of a way: operands are gathered over some axes, first of all.
+
+    Attributes:
+        axes: The axes.
+        state: Their state then, in which gradients are pending or equal.
+    """
+
+    axes: tuple[str, ...]
+    state: State
+
+    def of(self, x: Any) -> Any:
+        """An operand that these axes do not shard."""
+        return finished(x, x.type.with_axes([a for a in x.type.axes(State.SHARDED) if a in self.axes], self.state))
+
+
+#: The number of a way of primitives, or what is gathered before; None for what sends least without a reshard.
+_Way = int | _Gathered | None
+
+
+def _gathers(operands: Sequence[ShType], results: Sequence[Any]) -> set[_Way]:
+    """The gathers of operands over the axes that shard them, and over those that shard no result."""
+    kept = {a for t in results if isinstance(t, ShType) for a in t.axes(State.SHARDED)}
+    axes = tuple(dict.fromkeys(a for t in operands for a in t.axes(State.SHARDED)))
+    of_others = tuple(a for a in axes if a not in kept)
+    return {_Gathered(each, s) for each in (axes, of_others) if each for s in (State.REDUCED, State.INVARIANT)}
+
+
+def _order(way: _Way) -> tuple[int, ...]:
+    """The place of a way in the order in which ways are tried, of which the first of equal ones is taken."""
+    if isinstance(way, _Gathered):
+        return 1, len(way.axes), way.state is State.INVARIANT
+    return (0,) if way is None else (2, way)
+
+
+def _in_way(run_equations: Callable[..., list[Any]], way: _Way) -> Callable[..., list[Any]]:
     """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
-    gathers = way == _GATHERED
-    run = under_rules(None, run_equations, replace(objective(), out=None, way=None if gathers else way))
-    return (lambda *operands: run(*map(_gathered, operands))) if gathers else run
-
-
-def _is_sharded(t: Any) -> bool:
-    """Whether an axis shards a result's type."""
-    return isinstance(t, ShType) and bool(t.axes(State.SHARDED))
+    if isinstance(way, _Gathered):
+        run = _in_way(run_equations, None)
+        return lambda *operands: run(*map(way.of, operands))
+    return under_rules(None, run_equations, replace(objective(), out=None, way=way))
 
 
 def _grows(jaxpr: Any) -> bool:
     """Whether the results of a program have more elements than its operands."""
     operands, results = (sum(v.aval.size for v in each) for each in (jaxpr.invars, jaxpr.outvars))
     return bool(results > operands)
-
-
-def _gathered(x: Any) -> Any:
-    """An operand that no axis shards."""
-    return finished(x, x.type.with_axes(x.type.axes(State.SHARDED), replicated()))
 
 
 class _InWay(NamedTuple):
@@ -335,7 +357,7 @@ class _InWay(NamedTuple):
     ways: set[int]
 
 
-def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShType], way: int | None) -> _InWay:
+def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShType], way: _Way) -> _InWay:
     """The traced program of a call in a way."""
     with speculative_tracing(), noting_ways() as ways:
         try:

@@ -114,7 +114,27 @@ def test_a_result_that_no_axis_shards_is_of_operands_that_are_gathered_once(name
 
 #: Calls on the rows of `f32[8@dp,64@tp]` and lines of `f32[64@...]`: what is gathered first, over which axes.
 GATHERED_FIRST: dict[str, tuple[Callable[..., Any], Sequence[str], int]] = {
+    "sorted, equal gradients": (
+        lambda x: sh.sort(x, 1, out="[_,_]{I:(dp,tp)}"),
+        ("f32[8@dp,64@tp]",),
+        7 * 64 * 4,
+    ),
+    "running sums, equal gradients": (
+        lambda x: sh.cumsum(x, 1, out="[_,_]{I:(dp,tp)}"),
+        ("f32[8@dp,64@tp]",),
+        7 * 64 * 4,
+    ),
     "places, which have no gradients": (lambda x: sh.argsort(x, 1, out="[_,_]"), ("f32[8@dp,64@tp]",), 7 * 64 * 4),
+    "over axes that shard no result": (
+        lambda *a: sh.interp(*a, out="[_@dp]"),
+        ("f32[64@dp]", "f32[64@tp]", "f32[64@tp]"),
+        2 * 3 * 16 * 4,
+    ),
+    "over all, for a result on another": (
+        lambda *a: sh.interp(*a, out="[_@tp]"),
+        ("f32[64@dp]", "f32[64@tp]", "f32[64@tp]"),
+        32 * 4 + 2 * 3 * 16 * 4,
+    ),
 }
 
 
