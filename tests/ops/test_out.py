@@ -135,6 +135,11 @@ GATHERED_FIRST: dict[str, tuple[Callable[..., Any], Sequence[str], int]] = {
         ("f32[64@dp]", "f32[64@tp]", "f32[64@tp]"),
         32 * 4 + 2 * 3 * 16 * 4,
     ),
+    "what is searched": (
+        lambda a, v: sh.searchsorted(a, v, out="[_@tp]"),
+        ("f32[64@(dp,tp)]", "f32[64@tp]"),
+        7 * 8 * 4,
+    ),
 }
 
 

@@ -20,18 +20,20 @@ from shtypes.context.settings import current_settings
 from shtypes.core.collective import once
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import AnyMesh, use_mesh
+from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
 from shtypes.evaluation.value_info import noting
-from shtypes.ops.shards import across_shards
+from shtypes.ops.shards import across_shards, axes_of, type_of
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
 from shtypes.rules.price_fixes import total_cost
 from shtypes.scopes.comm import implicit_comm, note_ways
 from shtypes.scopes.scope_rules import minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
+from shtypes.types import State
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
 #: For an equation and operand types, the number of the chosen way, -1 for its row, and of all that may apply.
@@ -86,8 +88,7 @@ def assumes(f: Way) -> bool:
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     """Evaluates an equation by its row after a gather, or by a way that sends less, and no more forward than that."""
-    name = eqn.primitive.name
-    row = ROWS[name] if name in ROWS else BODIES[name]
+    row = _row_of(eqn)
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
     number, among = _chosen_for(eqn, operands, row, ways)
@@ -98,6 +99,20 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     with across_shards(name_of(eqn)):
         results = once(lambda: ways[number](eqn, operands), *operands, key=key)
     return row(eqn, operands) if results is None else list(results)
+
+
+def _row_of(eqn: Any) -> Row:
+    name = eqn.primitive.name
+    return ROWS[name] if name in ROWS else BODIES[name]
+
+
+def gathered_first(eqn: Any, operands: Sequence[Any], dims: Sequence[int]) -> Sequence[Any] | None:
+    """The results of an equation's row after a gather of dims of its first operand; None if no axis shards them."""
+    x, *others = operands
+    axes = [a for d in dims for a in axes_of(x, d)] if is_typed(x) else []
+    if not axes:
+        return None
+    return _row_of(eqn)(eqn, [move(x, type_of(x).with_axes(axes, State.REDUCED), inserted=True), *others])
 
 
 def name_of(eqn: Any) -> str:

@@ -13,10 +13,8 @@ from jax import lax
 
 from shtypes._compat.derivative_rules import cholesky_reads_lower
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes.core.reshard import move
 from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.table import BODIES
-from shtypes.lifting.ways.choice import CALLS, name_of, way
+from shtypes.lifting.ways.choice import CALLS, gathered_first, name_of, way
 from shtypes.ops.arithmetic import add, subtract
 from shtypes.ops.sharded_reductions import as_varying, shard_of
 from shtypes.ops.shards import (
@@ -341,7 +339,4 @@ def by_blocks(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
 @way(*CALLS, only=_is_cholesky)
 def of_complete(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Gathers the matrix before it is made symmetric, which would send more on shards."""
-    (x,), t = operands, type_of(operands[0])
-    for axis in (*t.dims[-2].axes, *t.dims[-1].axes):
-        t = t.with_axis(axis, State.REDUCED)
-    return BODIES[eqn.primitive.name](eqn, [move(x, t, inserted=True)])
+    return gathered_first(eqn, operands, (-2, -1))

@@ -14,7 +14,7 @@ from jax import lax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
-from shtypes.lifting.ways.choice import CALLS, name_of, way
+from shtypes.lifting.ways.choice import CALLS, gathered_first, name_of, way
 from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying, shard_of
@@ -70,6 +70,13 @@ def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     return [as_sharded(psum_scatter(counts, axes, first + d), first + d, each) for d, each in pairs] or [
         as_unreduced(counts, axes)
     ]
+
+
+@way("call_hi_primitive", *CALLS, only=search_of)
+def of_complete(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Gathers the sorted array, and not what each step of a search reads."""
+    search = search_of(eqn)
+    return gathered_first(eqn, operands, [search.dimension]) if search else None
 
 
 @of_device("shifted")
