@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.plain_programs import alone
+from shtypes._compat.plain_programs import alone, search_of
 from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
@@ -117,6 +117,8 @@ def gathered_first(eqn: Any, operands: Sequence[Any], dims: Sequence[int]) -> Se
 
 def name_of(eqn: Any) -> str:
     """The name of an equation in messages: of a jitted function of JAX its name."""
+    if search_of(eqn):
+        return "searchsorted"
     name = eqn.primitive.name
     return str(eqn.params["name"]).removeprefix("_") if "jaxpr" in eqn.params else NAMES.get(name, name)
 
