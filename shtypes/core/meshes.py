@@ -168,7 +168,8 @@ def use_mesh(mesh: AnyMesh) -> Scope:
     """A scope with a mesh, with or without devices; like `jax.set_mesh` as a context manager, or a decorator.
 
     Args:
-        mesh: A result of `make_mesh` or `abstract_mesh`, or any JAX mesh.
+        mesh: A result of `make_mesh` or `abstract_mesh`, or any JAX mesh. Under one without devices JAX runs no
+            op of its own, such as `jax.numpy.ones`, outside of traced functions.
     """
     to_mesh(mesh)
     return simple(lambda: _using(mesh))

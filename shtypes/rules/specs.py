@@ -219,6 +219,7 @@ def _not_named_out(t: ShType, axis: str) -> ShardingTypeError:
             hints=[
                 f"name it at a dim, `_@{axis}`, to concatenate the devices' values",
                 f"`{{U:{axis}}}` in the spec, if they are the terms of a sum",
+                'sh.lax.all_gather(..., to="reduced") where they were gathered: all are equal, and psum would add them',
             ],
             axes=[axis],
         )

@@ -193,7 +193,8 @@ the spec of a result leaves out mesh axis `x`, and f32[4,4]{V:x} varies over it
   why:   a spec that leaves out an axis promises one value on all its devices
   fix:   sh.lax.psum(x, "x")   [forward: all-reduce over `x`, 64 B/device; backward: all-reduce over `x`, 64 B/device]
   try:   name it at a dim, `_@x`, to concatenate the devices' values
-  try:   `{U:x}` in the spec, if they are the terms of a sum"""),
+  try:   `{U:x}` in the spec, if they are the terms of a sum
+  try:   sh.lax.all_gather(..., to="reduced") where they were gathered: all are equal, and psum would add them"""),
     ("unreduced and not named", "f32[8,4]{U:x}", "[_, _]", "[_, _]", {}, f"""\
 the spec of a result leaves out mesh axis `x`, and f32[8,4]{{U:x}} is unreduced over it
   why:   a pending sum is named where it leaves, or summed before
