@@ -53,7 +53,7 @@ def read_sizes(text: str) -> dict[str, int]:
     for part in text.replace(",", " ").split():
         name, equals, size = part.partition("=")
         if not name or not equals:
-            raise ShardingTypeError(f"`{short(part)}` is not like `{(name and short(name)) or 'dp'}=2`")
+            raise ShardingTypeError(f"`{short(part)}` is not like `{short(name) if name.isidentifier() else 'dp'}=2`")
         if not _SIZE.fullmatch(size):
             raise ShardingTypeError(
                 f"the size of `{short(name)}` is a whole number, as in `{short(name)}=2`, not `{short(size)}`"

@@ -159,6 +159,7 @@ def test_a_text_of_100_000_characters_is_not_echoed(text: str, command: str, run
 SIZES = [
     (("--dims", "b=x"), "Invalid value for '--dims': the size of `b` is a whole number, as in `b=2`, not `x`"),
     (("--dims", "b"), "Invalid value for '--dims': `b` is not like `b=2`"),
+    (("--dims", "b:2"), "Invalid value for '--dims': `b:2` is not like `dp=2`"),
     (("--dims", "=2"), "Invalid value for '--dims': `=2` is not like `dp=2`"),
     (("--dims", "1b=2"), "Invalid value for '--dims': a dim needs a name like `batch`, not `1b`"),
     (("--dims", "b=²"), "the size of `b` is a whole number, as in `b=2`, not `²`"),
