@@ -41,7 +41,7 @@ import shtypes as sh
 from shtypes.context.settings import ENVIRONMENT
 from shtypes.types.policy import set_policy
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=20)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(PROFILE := os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -373,7 +373,7 @@ def random_loss(seed: int) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.nightly  # but for the loss of the next test
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_loss_is_that_of_one_device(seed: int) -> None:
@@ -382,11 +382,6 @@ def test_a_random_loss_is_that_of_one_device(seed: int) -> None:
     args = [numbers.uniform(0.5, 2, s).astype(np.float32) for s in ((2, 16, 4), (2, 16, 4), (4, 4))]
     with sh.policy(r.choice(["partial", "jax"])):
         _compare(random_loss(seed), args, [*types, "[4,4]"])
-
-
-@pytest.mark.mesh({"x": 4, "y": 2})
-def test_a_gradient_of_a_maximum_in_a_lifted_loss_is_that_of_one_device() -> None:
-    test_a_random_loss_is_that_of_one_device(29)
 
 
 @pytest.mark.mesh({"x": 4})
@@ -436,6 +431,7 @@ def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
     assert memory.temp_size_in_bytes < 200 * shard  # where all devices have all scores it is 1000
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 def test_shares_of_constants_are_not_taken_from_all_of_them() -> None:
     def total_variation(x: Any) -> Any:

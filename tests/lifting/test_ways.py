@@ -823,6 +823,7 @@ def test_random_keys_move_as_numbers_do(name: str, impl: str) -> None:
     np.testing.assert_array_equal(host(found), words(keys))
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_a_scan_of_products_of_matrices_is_one_program_that_moves_halves() -> None:
     def scanned(a: Any) -> Any:
