@@ -187,17 +187,16 @@ def _groups(jaxpr: Any, taken: set[int]) -> tuple[list[list[int]], dict[Any, _Od
 
 
 def _without_what_follows(jaxpr: Any, group: Sequence[int], odd: Mapping[Any, _Odd]) -> list[int]:
-    """A group up to the first product or reshape of the moved dims with others, if no move follows.
+    """A group up to the first product, or reshape of the moved dims with others, if no move follows.
 
-    That is of an even program: of what has lost the dim, or of what is moved within blocks that are merged then.
+    That is of an even program: a product decides for itself, and what is moved within blocks is merged then.
     """
 
     def is_of_others(i: int) -> bool:
         eqn = jaxpr.eqns[i]
         inputs = [v for v in variables(eqn.invars) if v in odd]
-        if eqn.primitive.name == "dot_general":
-            return not any(odd[v].alike(v) for v in inputs)
-        return eqn.primitive.name == "reshape" and bool(inputs) and not odd[inputs[0]].beside(eqn)
+        merges = eqn.primitive.name == "reshape" and bool(inputs) and not odd[inputs[0]].beside(eqn)
+        return merges or eqn.primitive.name == "dot_general"
 
     last = max((i for i in group if kind_of(jaxpr.eqns[i])), default=-1)
     end = next((i for i in group if i > last and is_of_others(i)), len(jaxpr.eqns))
