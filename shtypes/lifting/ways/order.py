@@ -51,32 +51,37 @@ def elements_before(a: Any, v: Any, search: Search, dtype: Any = np.int32) -> An
 _counted = of_device("searchsorted")(elements_before)
 
 
+def _of_queries(v: Any, axes: Sequence[str]) -> list[tuple[int, tuple[str, ...]]] | None:
+    """The dims of queries that some axes shard, with their axes; None if one is not sharded by all of these."""
+    dims = [(d, axes_of(v, d)) for d in range(type_of(v).ndim)] if is_typed(v) else []
+    sharded = [(d, each) for d, each in dims if not {*axes}.isdisjoint(each)]
+    return sharded if all({*axes} <= {*each} for _, each in sharded) else None
+
+
 @way("call_hi_primitive", *CALLS, only=search_of, assumes=True)
 def by_counts(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Counts in each shard, to unreduced results: sends nothing. Queries sharded alike are gathered."""
     (a, v), search = operands, search_of(eqn)
     axes = axes_of(a, search.dimension) if search and is_typed(a) else ()
-    if not axes or not search:
+    of_queries = _of_queries(v, axes)
+    if not axes or not search or of_queries is None:
         return None
-    dims = [d for d, dim in enumerate(type_of(v).dims if is_typed(v) else ()) if not {*axes}.isdisjoint(dim.axes)]
-    of_queries = [axes_of(v, d) for d in dims]
-    if not all({*axes} <= {*each} for each in of_queries):
-        return None
-    for d, each in zip(dims, of_queries, strict=True):
+    for d, each in of_queries:
         v = all_gather_invariant(as_varying(v, each), axes, d)
     counts = _counted(as_varying(a, axes), v, search, eqn.outvars[0].aval.dtype)
     first = type_of(a).ndim - 1 - search.batch_dims
-    pairs = zip(dims, of_queries, strict=True)
-    return [as_sharded(psum_scatter(counts, axes, first + d), first + d, each) for d, each in pairs] or [
+    return [as_sharded(psum_scatter(counts, axes, first + d), first + d, each) for d, each in of_queries] or [
         as_unreduced(counts, axes)
     ]
 
 
 @way("call_hi_primitive", *CALLS, only=search_of)
 def of_complete(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Gathers the sorted array, and not what each step of a search reads."""
-    search = search_of(eqn)
-    return gathered_first(eqn, operands, [search.dimension]) if search else None
+    """Gathers the sorted array where its shards cannot be counted in, and not what each step of a search reads."""
+    (a, v), search = operands, search_of(eqn)
+    if not search or not is_typed(a) or _of_queries(v, axes_of(a, search.dimension)) is not None:
+        return None
+    return gathered_first(eqn, operands, [search.dimension])
 
 
 @of_device("shifted")
