@@ -820,7 +820,7 @@ def assert_same(value: Any, plain: Any, roundings: float, name: str) -> None:
     np.testing.assert_array_equal(a, b, name)
 
 
-@pytest.mark.one_in(763)
+@pytest.mark.one_in(1009)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_each_way_computes_what_one_device_computes(case: Case, policy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
