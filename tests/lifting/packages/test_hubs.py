@@ -98,7 +98,7 @@ def _vae() -> Module:
 #: Over data alone only the loss is sent: gradients stay pending. Over ``tp`` the UNet and the VAE type in minutes:
 #: `implicit_comm` looks for what sends least.
 PROGRAMS: Final = {
-    "GPT-2": Program(_gpt2, {"data": 4, "tensor": 25830, "both": 19556}),
+    "GPT-2": Program(_gpt2, {"data": 4, "tensor": 25830, "both": 17620}),
     "BERT": Program(_bert, {"data": 4, "tensor": 8876, "both": 8556}),
     "ViT": Program(_vit, {"data": 4, "tensor": 13399, "both": 9559}),
     "UNet": Program(_unet, {"data": 4}),
