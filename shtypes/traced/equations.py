@@ -216,7 +216,7 @@ class Walk:
     def _has_cotangent(self, jaxpr: Any, eqn: Any) -> bool:
         """Whether a result of an equation of a body has a cotangent where all results of the body have."""
         if id(jaxpr) not in self._with_cotangents:
-            self._with_cotangents[id(jaxpr)] = vars_with_cotangents(jaxpr, operands=_operands_with_cotangents)
+            self._with_cotangents[id(jaxpr)] = with_cotangents(jaxpr)
         return not self._with_cotangents[id(jaxpr)].isdisjoint(eqn.outvars)
 
     def live(self, jaxpr: Any, used: tuple[bool, ...]) -> tuple[list[tuple[Any, Needs]], tuple[bool, ...]]:
@@ -316,6 +316,11 @@ class Walk:
             used = wider
         bodies = (Body(test, (True,), None), Body(body, used, None))
         return Needs((*tested[: loop.cond_consts], *ins[: loop.body_consts], *used), bodies)
+
+
+def with_cotangents(jaxpr: Any) -> set[Any]:
+    """The variables of a typed program by which some of its results may have a derivative, and these."""
+    return vars_with_cotangents(jaxpr, operands=_operands_with_cotangents)
 
 
 def _sends_backward(eqn: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variables, vars_with_cotangents, with_equations
+from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, variables, with_equations
 from shtypes._compat.tracing import trace_typed
 from shtypes.context.signature_errors import check_function
 from shtypes.core.conversion import abstract
@@ -26,7 +26,7 @@ from shtypes.resharding.costs import CostModel
 from shtypes.resharding.moves import in_words
 from shtypes.traced.coverage import why_not_covered
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
-from shtypes.traced.equations import Equation, RuledCall, equations
+from shtypes.traced.equations import Equation, RuledCall, equations, with_cotangents
 from shtypes.traced.program import (
     backward_pass,
     is_merged,
@@ -373,5 +373,5 @@ def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
 def _eqns_without_cotangents(jaxpr: Any) -> set[int]:
     """The ids of equations that depend on no argument, or by which no result of the program has a derivative."""
     dependent = dependent_vars(jaxpr, range(len(jaxpr.invars)))
-    moved = vars_with_cotangents(jaxpr)
+    moved = with_cotangents(jaxpr)
     return {id(e) for e in jaxpr.eqns if moved.isdisjoint(e.outvars) or dependent.isdisjoint(variables(e.invars))}

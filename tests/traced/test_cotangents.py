@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+import shtypes as sh
 from shtypes._compat.jaxprs import depends_smoothly, jaxpr_of, vars_with_cotangents
+from shtypes.traced.ledger import prices_of_program
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "a stopped maximum": lambda x, i: jax.nn.softmax(x) * i,
@@ -31,3 +33,10 @@ def test_arguments_have_cotangents_if_some_result_depends_on_them_smoothly(name:
     found = vars_with_cotangents(program)
     arguments = jaxpr_of(program).invars
     assert [v in found for v in arguments] == [any(depends_smoothly(program, [i])) for i in range(len(arguments))]
+
+
+@pytest.mark.mesh({"x": 4})
+@pytest.mark.parametrize(("f", "backward"), [(lambda x: x * 2, 96), (sh.floor, 0), (sh.stop_gradient, 0)])
+def test_a_reshard_has_a_price_backward_if_what_it_moves_has_a_cotangent(f: Any, backward: int) -> None:
+    program = jax.make_jaxpr(lambda x: f(sh.reshard(x, "[8, 4]")))(sh.abstract_array("f32[8@x, 4]"))
+    assert [(p.forward_bytes, p.backward_bytes) for p in prices_of_program(program)] == [(96, backward)]
