@@ -195,7 +195,7 @@ class CommTracker:
             return
         forward = self._is_forward(equation)
         events = [("forward" if forward else "backward", forward_comm)]
-        events += [("backward", backward_comm)] if forward and equation.transposed else []
+        events += [("backward", backward_comm)] if forward and backward_comm and equation.is_transposed() else []
         events += [("backward", forward_comm)] if forward and equation.checkpointed else []
         for direction, comms in events:
             if not comms:

@@ -101,8 +101,8 @@ def entries_of(equation: Equation) -> Iterator[Entry]:
 def entries_of_transpose(equation: Equation) -> Iterator[Entry]:
     """The collectives of an equation's transpose, if its operand has a gradient."""
     p = applied_by(equation.eqn)
-    if isinstance(p, Operation) and equation.transposed:
-        for comm in p.backward_comm():
+    if isinstance(p, Operation) and (comms := p.backward_comm()) and equation.is_transposed():
+        for comm in comms:
             yield _entry(equation._replace(direction="backward"), comm, p)
 
 

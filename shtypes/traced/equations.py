@@ -99,7 +99,9 @@ class Equation(NamedTuple):
     branches: tuple[Branch, ...] = ()  # the enclosing branches, outermost first
     checkpointed: bool = False  # whether a checkpoint may recompute it
     depth: int = 0  # the number of enclosing derivatives
-    transposed: bool = True  # whether its transpose may run: not inside a custom derivative, nor without a cotangent
+    #: Whether its transpose may run: not inside a custom derivative, nor without a cotangent. Called only where that
+    #: matters: the answer takes a walk over the body and the functions of shards in it.
+    is_transposed: Callable[[], bool] = lambda: True
     call: RuledCall | None = None  # the outermost call with a custom derivative that it is in
 
 
@@ -197,7 +199,7 @@ class Walk:
             if not use.bodies or why_not_covered(eqn):
                 depth = full_stack.count("jvp(")
                 direction = direction_of(full_stack)
-                moves_back = transposed and (not _sends_backward(eqn) or self._has_cotangent(jaxpr, eqn))
+                moves_back = functools.partial(self._has_cotangent, jaxpr, eqn) if transposed else lambda: False
                 yield Equation(eqn, place, direction, times, branches, checkpointed, depth, moves_back, call)
             self._choices += 1
             choice = self._choices
@@ -321,11 +323,6 @@ class Walk:
 def with_cotangents(jaxpr: Any) -> set[Any]:
     """The variables of a typed program by which some of its results may have a derivative, and these."""
     return vars_with_cotangents(jaxpr, operands=_operands_with_cotangents)
-
-
-def _sends_backward(eqn: Any) -> bool:
-    operation = applied_by(eqn) if isinstance(eqn.primitive, OperationPrimitive) else None
-    return isinstance(operation, Operation) and bool(operation.backward_comm())
 
 
 def _operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> Sequence[bool]:

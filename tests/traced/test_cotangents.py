@@ -40,3 +40,9 @@ def test_arguments_have_cotangents_if_some_result_depends_on_them_smoothly(name:
 def test_a_reshard_has_a_price_backward_if_what_it_moves_has_a_cotangent(f: Any, backward: int) -> None:
     program = jax.make_jaxpr(lambda x: f(sh.reshard(x, "[8, 4]")))(sh.abstract_array("f32[8@x, 4]"))
     assert [(p.forward_bytes, p.backward_bytes) for p in prices_of_program(program)] == [(96, backward)]
+
+
+@pytest.mark.mesh({"x": 4})
+def test_what_a_program_sends_is_known_without_its_cotangents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shtypes.traced.equations.with_cotangents", lambda jaxpr: pytest.fail("they are not needed"))
+    assert sh.ledger(lambda x: sh.reshard(x, "[8, 4]") * 2, sh.abstract_array("f32[8@x, 4]")).bytes == 96
