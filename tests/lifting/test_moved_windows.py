@@ -94,7 +94,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:
@@ -121,8 +121,8 @@ def test_each_reader_of_a_pad_has_its_own() -> None:
     assert sum("conv_general_dilated" in call for call in calls) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
-@pytest.mark.one_in(60)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_windows_of_what_is_moved(seed: int) -> None:
     r = random.Random(seed)

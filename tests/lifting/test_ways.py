@@ -315,10 +315,10 @@ def test_what_is_moved_along_a_dim_is_padded_along_others_where_it_arrives() -> 
 @pytest.mark.parametrize(
     ("f", "types", "sent"),
     [
-        (lambda x, y: jnp.concatenate([x[1:], y[:33]]) * 2, ("[64@x,3]", "[64@x,3]"), (32 * 12, 64 * 12)),
         (lambda x: (x[1:] + x[:-1])[:48], ("[64@x,3]",), (13 * 12, 25 * 12)),
+        (lambda x, y: jnp.concatenate([x[1:], y[:33]]) * 2, ("[64@x,3]", "[64@x,3]"), (32 * 12, 64 * 12)),
     ],
-    ids=["join", "terms"],
+    ids=["terms", "join"],
 )
 def test_rows_of_an_odd_size_move_as_others_and_terms_of_a_sum_together(f: Any, types: Any, sent: Any) -> None:
     args = [f32(64, 3) for _ in types]

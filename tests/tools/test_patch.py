@@ -302,6 +302,7 @@ def loss(w):
 """
 
 
+@pytest.mark.nightly
 def test_a_second_patch_takes_statements_out_of_scopes_that_they_need_no_more(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(SUMS)
@@ -533,6 +534,7 @@ def loss(w, x):
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("w", ["[_, _@tp]", "[_@tp, _]"])
 def test_plans_are_written_where_sums_keep_dims_and_where_several_expressions_are_one_op(
     tmp_path: Path, w: str
