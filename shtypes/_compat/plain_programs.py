@@ -54,6 +54,20 @@ def _without_devices() -> contextlib.AbstractContextManager[Any]:
     return manager
 
 
+def results_of(
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
+) -> list[Any]:
+    """Evaluates a program, each equation by ``step``."""
+    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+
+    def read(v: Any) -> Any:
+        return literal_value(v) if is_literal(v) else env[v]
+
+    for eqn in jaxpr.eqns:
+        env.update(zip(eqn.outvars, step(eqn, list(map(read, eqn.invars))), strict=True))
+    return list(map(read, jaxpr.outvars))
+
+
 def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
     """The open jaxpr without dead equations, and its constants."""
     jaxpr = jaxpr_of(closed)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shtypes._compat import Zero, trace_ctx, trace_notes
+from shtypes._compat import Zero, no_trace_is_running, trace_ctx, trace_notes
 from shtypes.caches import CACHE_SIZE
 from shtypes.context.scope import check_not_mapped
 from shtypes.core.array import Array
@@ -108,13 +108,18 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
     scopes check the transpose too; by default by dtype.
     """
     src = jax.typeof(x)
-    collective = Collective(op, src, as_jax_type(rules.result(op, src)), inserted)
+    return checked(Collective(op, src, as_jax_type(rules.result(op, src)), inserted), x, has_gradient)
+
+
+def checked(collective: Collective, x: Any, has_gradient: bool | None = None) -> Array:
+    """Applies a collective that the scopes allow; ``has_gradient`` as for `collect`."""
+    op, src = collective.op, collective.src
     if rules_in_force():
         returns = src.differentiable if has_gradient is None else has_gradient
         sent = sent_by(collective.forward_comm()), sent_by(collective.returned() if returns else ())
         try:
             name = f"{op.across}` across shards by `{op.name}" if op.across else op.name
-            check_sent(name, src, collective.dst, *sent, inserted=inserted)
+            check_sent(name, src, collective.dst, *sent, inserted=collective.inserted)
         except ShardingTypeError as error:
             error.hints = error.hints or (f"{op.across or op.name} before the scope, or after it",)
             raise
@@ -124,7 +129,8 @@ def collect(op: Op, x: Any, *, inserted: bool = False, has_gradient: bool | None
 
 def once(make: Callable[[], Any], *operands: Any, key: Any = None) -> Any:
     """The result of a function of operands and a key; that of an earlier call with the same ones in the same trace."""
-    notes = trace_notes(trace_ctx.trace) if any(isinstance(x, jax.core.Tracer) for x in operands) else None
+    traced = any(isinstance(x, jax.core.Tracer) for x in operands) if operands else not no_trace_is_running()
+    notes = trace_notes(trace_ctx.trace) if traced else None
     if notes is None:
         return make()
     noted = notes.setdefault(("across", key, *map(id, operands)), [])

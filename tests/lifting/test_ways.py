@@ -15,6 +15,7 @@ from jax.scipy import linalg as jsl
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
+from shtypes.lifting.ways import evaluated
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.lifting.ways.permutations import with_unique_places
 from tests.end_to_end import host
@@ -868,3 +869,29 @@ def test_a_product_behind_the_last_move_is_in_no_group() -> None:
     assert [eqn.primitive.name for eqn in grouped(rows).eqns][-3:] == ["dot_general", "add", "tanh"]
     parts = jax.make_jaxpr(of_parts)(f32(4, 32), f32(4, 32, 5)).jaxpr
     assert any(eqn.primitive.name == "dot_general" for eqn in grouped(parts).eqns)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_way_is_evaluated_once_for_equal_equations_under_equal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, run = [], evaluated.Evaluation.run
+
+    def counting(*args: Any) -> Any:
+        runs.append(args)
+        return run(*args)
+
+    monkeypatch.setattr(evaluated.Evaluation, "run", counting)
+
+    def loss(x: Any) -> Any:
+        return jnp.tanh(jnp.diff(x, append=7.0)).sum()
+
+    def counted(f: Callable[..., Any]) -> int:
+        runs.clear()
+        assert sh.ledger(across(f), sh.abstract_array("f32[72@x]")).bytes
+        return len(runs)
+
+    assert counted(loss) > 0
+    assert counted(lambda x: loss(x) + 1) == 0
+    with jax.default_matmul_precision("highest"):
+        assert counted(lambda x: loss(x) + 2) > 0
+    assert counted(jax.grad(loss)) > 0
+    assert counted(jax.grad(lambda x: loss(x) + 3)) == 0

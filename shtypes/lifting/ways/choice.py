@@ -7,25 +7,32 @@ consists of per-device functions and collectives, which are typed, transposed an
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
-from shtypes._compat.jaxprs import jaxpr_of
-from shtypes._compat.plain_programs import alone, search_of
+import jax
+
+from shtypes._compat import trace_context
+from shtypes._compat.jaxprs import bind_eqn, captured, inner_jaxprs, jaxpr_of
+from shtypes._compat.plain_programs import alone, results_of, search_of
 from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
 from shtypes.context.settings import current_settings
-from shtypes.core.collective import once
+from shtypes.core.collective import Collective, checked, once
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import AnyMesh, use_mesh
-from shtypes.core.reshard import move
-from shtypes.dispatch.apply import is_typed
+from shtypes.core.operation import Operation, applied_by
+from shtypes.core.reshard import Reshard, move, reshard_once
+from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.dispatch.casts import cast
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
-from shtypes.evaluation.value_info import noting
+from shtypes.evaluation.value_info import CONSTANT, note_constant, noted, noting, number
 from shtypes.ops.shards import across_shards, axes_of, type_of
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
@@ -36,8 +43,26 @@ from shtypes.traced.ledger import sent_by_program
 from shtypes.types import State
 
 Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
-#: For an equation and operand types, the number of the chosen way, -1 for its row, and of all that may apply.
-_chosen: Final[Bounded[tuple[int, frozenset[int]]]] = Bounded()
+
+
+class _Price(NamedTuple):
+    """What a way sends, with the reduction of results that it leaves unreduced."""
+
+    forward: int  # bytes
+    cost: Cost
+    program: Any  # of the way, for the operands' types
+
+
+class _Choice(NamedTuple):
+    """How an equation is evaluated."""
+
+    number: int  # of the way; -1 for its row
+    among: frozenset[int]  # the numbers of all ways that may apply
+    program: Any = None  # of the way; None if it is not the same for all operands of these types
+
+
+#: By equation and operands, the choice.
+_chosen: Final[Bounded[_Choice]] = Bounded()
 #: Ways whose results are sharded along other dims than the operands: only the solver takes them.
 _elsewhere: Final[set[Way]] = set()
 #: Ways that are right only for operands as JAX requires them, such as sorted ones.
@@ -91,14 +116,40 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     row = _row_of(eqn)
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
-    number, among = _chosen_for(eqn, operands, row, ways)
+    nth, among, program = _chosen_for(eqn, operands, row, ways)
     note_ways(among)
-    if number < 0:
+    if nth < 0:
         return row(eqn, operands)
-    key = key_of_equation(eqn), number, current_settings()
+    key = key_of_equation(eqn), nth, current_settings()
+    binds_again = program is not None and any(isinstance(x, jax.core.Tracer) for x in operands)
+
+    def run() -> Sequence[Any] | None:
+        return _bound_again(program, operands) if binds_again else ways[nth](eqn, operands)
+
     with across_shards(name_of(eqn)):
-        results = once(lambda: ways[number](eqn, operands), *operands, key=key)
+        results = once(run, *operands, key=key)
     return row(eqn, operands) if results is None else list(results)
+
+
+def _bound_again(program: Any, operands: Sequence[Any]) -> list[Any]:
+    """The results of the program of a way; equal operations of equal values are bound once in a trace."""
+
+    def step(eqn: Any, xs: list[Any]) -> Sequence[Any]:
+        operation = applied_by(eqn)
+        if isinstance(operation, Reshard):
+            (x,) = xs
+            if not operation.inserted:
+                return [reshard_once(operation, x)]
+            insert = functools.partial(move, inserted=True) if operation.forward_comm() else cast
+            return [insert(x, operation.dst, constant=operation.constant)]
+        if isinstance(operation, Collective):  # whatever it is a part of
+            key = replace(operation.op, across=""), operation.src.serial
+            return [once(lambda: checked(operation, *xs), *xs, key=key)]
+        if isinstance(operation, Operation):
+            return once(lambda: operation.bind(*xs), *xs, key=operation)  # type: ignore[no-any-return]
+        return bind_eqn(eqn, xs)
+
+    return results_of(jaxpr_of(program), captured(program), list(filter(is_typed, operands)), step)
 
 
 def _row_of(eqn: Any) -> Row:
@@ -132,25 +183,42 @@ def innermost(eqn: Any) -> Any:
     return eqn
 
 
-def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> tuple[int, frozenset[int]]:
-    """The number of the requested way, if it applies, or of the one that sends least; and of all that may apply."""
-    serials = tuple([x.type.serial if is_typed(x) else None for x in operands])
-    key = (key_of_equation(eqn), serials, current_settings()._replace(speculative=False))
+def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> _Choice:
+    """The requested way, if it applies, or the one that sends least."""
+    known_operands = [_known(x) for x in operands]
+    settings = current_settings()._replace(speculative=False), trace_context()
+    key = (key_of_equation(eqn), *known_operands, *settings)
 
-    def choose() -> tuple[int, frozenset[int]]:
+    def choose() -> _Choice:
         asked = objective().way
-        if asked is not None and asked < len(ways) and (asked < 0 or _price(ways[asked], eqn, operands) is not None):
-            return asked, frozenset({asked})
+        if asked is not None and asked < len(ways):
+            price = None if asked < 0 else _price(ways[asked], eqn, operands)
+            if asked < 0 or price is not None:
+                return _Choice(asked, frozenset({asked}), program_of(price))
         prices = {i: _price(f, eqn, operands) for i, f in enumerate(ways) if f not in _elsewhere}
         known = {i: price for i, price in prices.items() if price is not None}
         after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
         known |= {} if after_gather is None else {-1: after_gather}
         elsewhere = {i for i, f in enumerate(ways) if f in _elsewhere}
-        most = known[-1][0] if -1 in known else sys.maxsize
-        best = min(known, key=lambda i: (known[i][0] > most, known[i][1], i < 0), default=-1)
-        return best, frozenset({*known, *elsewhere})
+        most = known[-1].forward if -1 in known else sys.maxsize
+        best = min(known, key=lambda i: (known[i].forward > most, known[i].cost, i < 0), default=-1)
+        return _Choice(best, frozenset({*known, *elsewhere}), program_of(known.get(best)))
+
+    def program_of(price: _Price | None) -> Any:
+        if price is None or None in known_operands:
+            return None
+        loops = any(map(inner_jaxprs, jaxpr_of(price.program).eqns))  # plain values in them have the mesh of the trace
+        return None if loops else price.program
 
     return _chosen.get_or_create(key, choose)
+
+
+def _known(x: Any) -> tuple[Any, ...] | None:
+    """What the program of a way depends on in an operand; None for its value."""
+    if is_typed(x):
+        about = noted(x)
+        return (x.type.serial, CONSTANT in about) if about.keys() <= {CONSTANT} else None
+    return (type(x), repr(x), str(getattr(x, "dtype", ""))) if is_number(number(x)) else None
 
 
 @contextlib.contextmanager
@@ -167,17 +235,19 @@ def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
         yield
 
 
-def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> tuple[int, Cost] | None:
-    """The bytes that a way sends forward, and its cost, both with the reduction of results that it leaves unreduced.
-
-    None where it does not apply.
-    """
+def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> _Price | None:
+    """What a way sends; None where it does not apply."""
     minimize, left = minimizing(), list[tuple[int, Cost]]()
     taken = [True]
 
     def run(*arrays: Any) -> Any:
         rest = iter(arrays)
-        results = f(eqn, [next(rest) if is_typed(x) else x for x in operands])
+        like = [next(rest) if is_typed(x) else x for x in operands]
+        for x, y in zip(operands, like, strict=True):
+            if is_typed(x) and CONSTANT in noted(x):
+                note_constant(y)
+        with across_shards(name_of(eqn)):
+            results = f(eqn, like)
         taken[:] = [results is not None]
         types = [x.type for x in results or () if is_typed(x)]
         left[:] = [(finish_cost(t, "forward")[0], finish_cost(t, minimize)) for t in types]
@@ -186,9 +256,9 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> tuple[int, Cost] | None
     types = [as_jax_type(x.type) for x in operands if is_typed(x)]
     try:
         with tried_apart(types[0].mesh, minimize):
-            forward, backward = sent_by_program(trace_typed(run, types))
+            forward, backward = sent_by_program(program := trace_typed(run, types))
     except ShardingTypeError:
         return None
     finished = [each for _, each in left]
     total = total_cost((cost(forward, backward, minimize), *finished))
-    return (forward + sum(first for first, _ in left), total) if taken[0] else None
+    return _Price(forward + sum(first for first, _ in left), total, program) if taken[0] else None

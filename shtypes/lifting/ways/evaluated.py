@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shtypes._compat.jaxprs import captured, jaxpr_of
-from shtypes._compat.plain_programs import bind_plain
+from shtypes._compat.plain_programs import bind_plain, results_of
 from shtypes.caches import Static
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moved import Layout, Moved, Results, on_results
 from shtypes.lifting.ways.moving import LINEAR, MOVES, RESHAPES, beside, carried_dims, elsewhere, keeps_dims, origin_of
-from shtypes.lifting.ways.per_element import RULED, results_of, with_rule
+from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.windows import CONV, places, result_dims, window_dims, windows_of_moved
 from shtypes.ops.arranged import Shard, arranged, elements_sent, in_table
 from shtypes.ops.shards import (

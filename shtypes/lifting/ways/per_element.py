@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 
 from shtypes._compat.derivative_rules import custom_jvp_rule
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
-from shtypes._compat.plain_programs import bind_in_program
+from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.plain_programs import bind_in_program, results_of
 from shtypes.caches import CACHE_SIZE
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.rows.elementwise import acts_per_element
@@ -38,20 +38,6 @@ def ruled_per_element(eqn: Any) -> bool:
         return False
     shapes = {v.aval.shape for v in (*eqn.invars, *eqn.outvars)} - {()}
     return len(shapes) < 2 and is_per_element(jaxpr_of(eqn.params["call_jaxpr"]))
-
-
-def results_of(
-    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], step: Callable[[Any, list[Any]], Any]
-) -> list[Any]:
-    """Evaluates a program, each equation by ``step``."""
-    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-
-    def read(v: Any) -> Any:
-        return literal_value(v) if is_literal(v) else env[v]
-
-    for eqn in jaxpr.eqns:
-        env.update(zip(eqn.outvars, step(eqn, list(map(read, eqn.invars))), strict=True))
-    return list(map(read, jaxpr.outvars))
 
 
 @functools.lru_cache(maxsize=CACHE_SIZE)
