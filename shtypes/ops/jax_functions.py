@@ -219,7 +219,8 @@ class JaxFunction:
                 ways[way] = in_way.sent[0] + sent[0], in_way.sent[1] + sent[1]
                 gathers = set() if last is None else _gathers(types, last.out_avals)
                 untried = (untried | in_way.ways | gathers) - ways.keys()
-            gather = ways.get(-1, ways[None])[0]
+            gathered = (sent for way, (sent, _) in ways.items() if way == -1 or isinstance(way, _Gathered))
+            gather = min(gathered, default=ways[None][0])
             return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
 
         full = (key, current_settings(), out, *[t.serial for t in types])
