@@ -22,7 +22,17 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moved import Layout, Moved, Results, on_results
-from shtypes.lifting.ways.moving import LINEAR, MOVES, RESHAPES, beside, carried_dims, elsewhere, keeps_dims, origin_of
+from shtypes.lifting.ways.moving import (
+    LINEAR,
+    MOVES,
+    RESHAPES,
+    at_sizes,
+    beside,
+    carried_dims,
+    dims_moved,
+    keeps_dims,
+    origin_of,
+)
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.windows import CONV, places, result_dims, window_dims, windows_of_moved
 from shtypes.ops.arranged import Shard, arranged, elements_sent, in_table
@@ -126,9 +136,12 @@ class Evaluation:
 
     def _moved(self, eqn: Any, xs: Sequence[Any]) -> Sequence[Shard | Moved]:
         """Applies a move to the tables of its operands; moves along other dims to their sources."""
-        if elsewhere(eqn, self.dim, self._held(eqn.invars[0].aval.shape)) is not None:
-            done = self._of_sources(eqn, xs, functools.partial(elsewhere, eqn, self.dim))
-            if eqn.primitive.name in ("concatenate", "split"):
+        if dims_moved(eqn) - {self.dim}:
+            joins = eqn.primitive.name in ("concatenate", "split")
+            done = self._of_sources(
+                eqn, xs, lambda block: {} if joins else at_sizes(eqn, block, {self.dim: block[self.dim]})
+            )
+            if joins:
                 return done
             xs = [*done, *xs[1:]]
         sources, origins = _in_common(list(map(self._as_moved, xs)))
@@ -205,10 +218,6 @@ class Evaluation:
             else:
                 done.append([Shard(y, of_each[0].size) for y in on(*[x.whole for x in of_each])])
         return [Moved(each, moved[0].origin) for each in zip(*done, strict=True)]
-
-    def _held(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a shard of a value."""
-        return tuple(-(-n // self.n) if d == self.dim else n for d, n in enumerate(shape))
 
     def _as_moved(self, x: Any) -> Moved:
         return x if isinstance(x, Moved) else Moved.of(x, self._size(x))

@@ -16,7 +16,7 @@ from shtypes.evaluation.table import rewritten
 from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.evaluated import Evaluation
 from shtypes.lifting.ways.moved import Moved
-from shtypes.lifting.ways.moving import GROUPED, MOVES, keeps_dims, kind_in_group, kind_of, moves_alone
+from shtypes.lifting.ways.moving import GROUPED, MOVES, dims_moved, keeps_dims, kind_in_group, kind_of, moves_alone
 from shtypes.lifting.ways.windows import CONV, POOLS, crossing, places
 from shtypes.ops.arranged import Shard
 from shtypes.ops.sharded_reductions import as_varying
@@ -65,15 +65,10 @@ def _dims_of(jaxpr: Any) -> set[int]:
     """The dims along which a program moves elements."""
     dims: set[int] = set()
     for eqn in jaxpr.eqns:
-        p, name = eqn.params, eqn.primitive.name
-        if name in CALLS:
-            dims |= _dims_of(jaxpr_of(p["jaxpr"]))
-        elif name in ("concatenate", "rev", "split"):
-            dims.update(p["dimensions"] if name == "rev" else [p["axis" if name == "split" else "dimension"]])
-        elif name in MOVES and keeps_dims(eqn):
-            before, after = (v.aval.shape for v in (eqn.invars[0], eqn.outvars[0]))
-            pads = p.get("padding_config", ((),) * len(before))
-            dims.update(d for d, pad in enumerate(pads) if before[d] != after[d] or any(pad))
+        if eqn.primitive.name in CALLS:
+            dims |= _dims_of(jaxpr_of(eqn.params["jaxpr"]))
+        elif eqn.primitive.name in MOVES and keeps_dims(eqn):
+            dims |= dims_moved(eqn)
     return dims
 
 

@@ -99,22 +99,13 @@ def at_sizes(eqn: Any, shape: Sequence[int], sizes: Mapping[int, int]) -> dict[s
     return p
 
 
-def elsewhere(eqn: Any, dim: int, blocks: tuple[int, ...]) -> dict[str, Any] | None:
-    """The parameters of a primitive that moves elements, without what it does along a dim; None if nothing is left."""
-    p = at_sizes(eqn, blocks, {dim: blocks[dim]})
-    match eqn.primitive.name:
-        case "concatenate" | "split":
-            return {} if p["axis" if "axis" in p else "dimension"] != dim else None
-        case "rev":
-            moves = bool(p["dimensions"])
-        case "pad":
-            moves = any(map(any, p["padding_config"]))
-        case "slice":
-            steps = zip(p["start_indices"], p["limit_indices"], p["strides"], strict=True)
-            moves = list(steps) != [(0, n, 1) for n in blocks]
-        case _:
-            moves = p["shape"] != blocks
-    return p if moves else None
+def dims_moved(eqn: Any) -> set[int]:
+    """The dims along which a primitive moves elements."""
+    p, shape = eqn.params, eqn.invars[0].aval.shape
+    if eqn.primitive.name in ("concatenate", "split"):
+        return {p["axis" if "axis" in p else "dimension"]}
+    moves = at_sizes(eqn, shape, {})
+    return {d for d, n in enumerate(shape) if at_sizes(eqn, shape, {d: n}) != moves}
 
 
 def beside(eqn: Any, dim: int, block: Sequence[int]) -> dict[str, Any] | None:

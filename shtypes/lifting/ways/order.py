@@ -147,14 +147,8 @@ def _padded(indices: Any, is_padding: Any, size: int) -> Any:
 
 
 @of_device("places")
-def _slot_numbers(x: Any, dim: int) -> Any:
-    """The index of each element along a dim, in the narrowest dtype that has a greater value for padding."""
-    return lax.broadcasted_iota(np.min_scalar_type(x.shape[dim]), x.shape, dim)
-
-
-@of_device("places")
-def _dealt_slots(x: Any, device: Any, dim: int, size: int, n: int) -> Any:
-    """The slot of each dealt element as `_slot_numbers`; the greatest value for padding."""
+def _slots(x: Any, device: Any, dim: int, size: int, n: int) -> Any:
+    """The index of each element along a dim, dealt to ``n`` devices; the greatest value for padding."""
     nth = jnp.arange(x.shape[dim]) % (x.shape[dim] // n)
     is_padding = _along(nth * n + device >= size, x, dim) if size % n else None
     return _padded(lax.broadcasted_iota(np.int32, x.shape, dim), is_padding, x.shape[dim])
@@ -275,13 +269,13 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], iota: Any, k: int = 0) ->
     ties_differ = keys < len(xs) or any(jnp.issubdtype(type_of(x).dtype, jnp.inexact) for x in xs)
     has_slots = iota is None and (p["is_stable"] or size % n > 0) and ties_differ
     if iota is not None:
-        xs = [*xs[:keys], _slot_numbers(xs[0], dim), *xs[keys:]]
+        xs = [*xs[:keys], _slots(xs[0], device, dim, size, 1), *xs[keys:]]
         keys += 1
     xs = [all_to_all(_dealt(x, dim, n, i < keys), axes, dim, dim) for i, x in enumerate(_sorted(xs, dim, keys))]
     if iota is not None:
         xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
     if has_slots:
-        xs = [*xs[:keys], _dealt_slots(xs[0], device, dim, size, n), *xs[keys:]]
+        xs = [*xs[:keys], _slots(xs[0], device, dim, size, n), *xs[keys:]]
         keys += 1
     xs = [all_to_all(x, axes, dim, dim) for x in _sorted(xs, dim, keys)]
     if has_slots:
