@@ -161,3 +161,20 @@ def test_positions_that_fit_nowhere_have_the_derivatives_that_jax_gives_them(for
     expected = jax.jit(functools.partial(derivatives, jax.grad, plain))(TABLE, v)
     for y, right in zip((inside, *found), (expected[0], *expected), strict=True):
         assert_close(denoted(y) if isinstance(y, sh.Array) else y, right, 64)
+
+
+@pytest.mark.one_in(4)
+@pytest.mark.mesh({"dp": 2, "tp": 4})
+@pytest.mark.parametrize("start", [np.int32(40), np.int32(-40), np.uint8(3), np.int8(-2)])
+def test_a_slice_that_starts_somewhere_looks_up_its_positions_and_sends_nothing(start: Any) -> None:
+    """It starts at the nearest position at which it fits."""
+
+    def f(x: Any, i: Any) -> Any:
+        return jax.lax.dynamic_slice(x, (i, jnp.ones_like(i)), (3, 2))
+
+    x, i, run = sh.array(TABLE, "[16@dp,4@tp]"), sh.array(start, "[]"), sh.implicit_comm(sh.lift(f))
+    assert not sh.ledger(run, x, i)
+    value, slope = sh.jit(sh.value_and_grad(lambda x: sh.sum(sh.all_reduce(run(x, i)) ** 2)))(x)
+    expected = jax.jit(jax.value_and_grad(lambda x: jnp.sum(f(x, start) ** 2)))(TABLE)
+    assert_close(denoted(value), expected[0])
+    assert_close(denoted(slope), expected[1])

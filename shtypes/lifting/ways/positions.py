@@ -1,4 +1,4 @@
-"""Gathers from and scatters to a sharded dim by indices that are sharded too; gathers of bools by any indices."""
+"""Gathers from and scatters to a sharded dim by indices that are sharded too; bools, and slices, by any indices."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from shtypes.ops.shards import (
     all_gather_invariant,
     all_to_all,
     as_sharded,
+    axes_of,
     axis_size,
     bound,
     full,
@@ -97,6 +98,25 @@ def summed_as_numbers(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None
     (rows,) = ROWS["gather"](eqn, [_as_number(x), ids])
     axes = type_of(rows).axes(State.UNREDUCED)
     return [_cast(total(rows, axes, State.REDUCED), np.bool_)] if axes else None
+
+
+@of_device("dynamic_slice")
+def _looked_up(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Looks up the elements of a slice that starts at some indices, which are clamped as those of a slice."""
+    for d, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if size != x.shape[d]:
+            x = jnp.take(x, clamped(jnp.asarray(start), x.shape[d] - size) + np.arange(size, dtype="i"), d, mode="clip")
+    return x
+
+
+@way("dynamic_slice")
+def looked_up(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
+    """Looks up each position of at most half of the operand, to a pending sum: sends nothing; a row looks up one."""
+    (x, *starts), sizes = operands, eqn.outvars[0].aval.shape
+    if not is_typed(x) or 2 * eqn.outvars[0].aval.size > type_of(x).size:
+        return None
+    sliced = (d for d, (n, m) in enumerate(zip(sizes, type_of(x).shape, strict=True)) if 1 < n < m)
+    return [_looked_up(x, starts, sizes)] if any(axes_of(x, d) for d in sliced) else None
 
 
 #: The binary function of each scatter, and its reduction.
