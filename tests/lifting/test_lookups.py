@@ -178,3 +178,12 @@ def test_a_slice_that_starts_somewhere_looks_up_its_positions_and_sends_nothing(
     expected = jax.jit(jax.value_and_grad(lambda x: jnp.sum(f(x, start) ** 2)))(TABLE)
     assert_close(denoted(value), expected[0])
     assert_close(denoted(slope), expected[1])
+
+
+@pytest.mark.mesh({"x": 8})
+def test_what_a_loop_looks_up_is_gathered_once_where_that_sends_less_forward_and_as_much_in_all() -> None:
+    x, each = (
+        sh.abstract_array("f32[64@x,3]"),
+        sh.implicit_comm(sh.lift(lambda x: jax.lax.map(lambda i: jnp.sin(x[i]), np.arange(64)))),
+    )
+    assert [(e.kind, e.bytes) for e in sh.ledger(each, x)] == [("all-gather", 7 * 8 * 3 * 4)]
