@@ -48,6 +48,7 @@ class Narrowed(NamedTuple):
     incumbent: Minimum
     upper: float
     kept: dict[int, Any]
+    met: dict[float, Values]  # what each sweep took at the variables, by the sum there
 
 
 def narrowed(
@@ -77,10 +78,11 @@ def narrowed(
         only_dropped: Whether a gain of the bound is no progress.
     """
     state, visits = _Diffusion(sizes, as_terms(tables)), 0
-    history, upper = [(-math.inf, state.count)], incumbent.total
+    history, upper, met = [(-math.inf, state.count)], incumbent.total, dict[float, Values]()
     for sweep in range(1, 1 + _SWEEPS):
         values = state.sweep(upper)
-        if (total := total_of(tables, values)) < incumbent.total:
+        met[total := total_of(tables, values)] = values
+        if total < incumbent.total:
             incumbent = incumbent._replace(values=values, total=total)
         if sweep == 1 and state.bound > 0:
             upper = guess * state.bound
@@ -95,7 +97,7 @@ def narrowed(
             if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
                 break
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
-    return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept)
+    return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept, met)
 
 
 class _Diffusion:

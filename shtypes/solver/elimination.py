@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.solver.bounds import Minimum, Values, narrowed
-from shtypes.solver.terms import Table, Terms, add_to, as_terms, compressed, dense, rows_of
+from shtypes.solver.terms import Table, Tables, Terms, add_to, as_terms, compressed, dense, rows_of, taken
 
 #: The most entries of an intermediate table: of exact elimination, and with some variables fixed.
 MOST_ENTRIES: Final = 300_000_000
@@ -23,6 +24,8 @@ _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
 #: The most values, of all, that are left by a guess which may be too low, so that all is done again.
 _WORTH: Final = 1 / 2
+#: How many of the best assignments that sweeps meet are kept, to search from them.
+_STARTS: Final = 2
 #: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
 
@@ -35,12 +38,30 @@ def eliminate(
     return core.eliminate(math.inf, tick), core.constant
 
 
+def minimize_within(
+    sizes: Mapping[int, int], tables: Tables, domains: Mapping[int, Sequence[int]], tick: Callable[[], None]
+) -> tuple[Values, float]:
+    """As `eliminate`, with some values of some variables."""
+    some = {ids: taken(terms, [domains.get(v) for v in ids]) for ids, terms in tables.items()}
+    values, total = eliminate({v: len(domains.get(v, range(n))) for v, n in sizes.items()}, some, tick)
+    return {v: domains[v][k] if v in domains else k for v, k in values.items()}, total
+
+
+class Step(NamedTuple):
+    """The elimination of a variable: those with which it shares tables then, and the entries of their table."""
+
+    variable: int
+    others: tuple[int, ...]
+    entries: float
+
+
 class Order(NamedTuple):
     """An order in which variables are eliminated."""
 
     #: The cost in entries of a table: the most of an intermediate one, or a share of those of all if that is more.
     width: float
     by_fill: bool  # see `Scopes`
+    steps: list[Step]
 
 
 def order_of(sizes: Mapping[int, int], tables: Collection[tuple[int, ...]], enough: float) -> Order:
@@ -50,11 +71,12 @@ def order_of(sizes: Mapping[int, int], tables: Collection[tuple[int, ...]], enou
 
 
 def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> Order:
-    scopes, weights = Scopes(sizes, tables, by_fill=by_fill), list[float]()
+    scopes, steps = Scopes(sizes, tables, by_fill=by_fill), list[Step]()
     while (v := scopes.cheapest()) is not None:
-        weights.append(scopes.entries(v))
-        scopes.eliminate(v)
-    return Order(max(max(weights, default=0.0), sum(weights) / _LARGEST), by_fill)
+        entries = scopes.entries(v)
+        steps.append(Step(v, tuple(sorted(scopes.eliminate(v))), entries))
+    weights = [step.entries for step in steps]
+    return Order(max(max(weights, default=0.0), sum(weights) / _LARGEST), by_fill, steps)
 
 
 class Scopes:
@@ -71,21 +93,26 @@ class Scopes:
                 self.near[v].update(ids)
         #: By variable, what its elimination costs: pairs, entries of a table, and the variable.
         self._costs: dict[int, tuple[int, float, int]] = {}
+        self._queue: list[tuple[int, float, int]] = []  # the same, and what has changed since
         self._weigh(sizes)
 
     def _weigh(self, variables: Iterable[int]) -> None:
         for v in variables:
             pairs = sum(len(self.near[v] - self.near[u]) for u in self.near[v]) if self._by_fill else 0
-            self._costs[v] = pairs, float(math.prod([self.sizes[u] for u in self.near[v]])), v
+            cost = pairs, float(math.prod([self.sizes[u] for u in self.near[v]])), v
+            if self._costs.get(v) != cost:
+                self._costs[v] = cost
+                heapq.heappush(self._queue, cost)
 
     def entries(self, v: int) -> float:
         """How many entries the table has that the elimination of a variable needs."""
         return self._costs[v][1]
 
-    def cheapest(self, most: float = math.inf) -> int | None:
-        """The variable that is first; None if the table that it needs has more than ``most`` entries."""
-        _, entries, v = min(self._costs.values(), default=(0, math.inf, None))
-        return None if entries > most else v
+    def cheapest(self) -> int | None:
+        """The variable that is first; None if none is left."""
+        while self._queue and self._costs.get(self._queue[0][2]) != self._queue[0]:
+            heapq.heappop(self._queue)
+        return self._queue[0][2] if self._queue else None
 
     def eliminate(self, v: int) -> set[int]:
         """Eliminates a variable; returns those of its table, which share one then."""
@@ -145,16 +172,14 @@ class Core:
         self._eliminated: list[tuple[int, Any, list[tuple[tuple[int, ...], Table, list[Any]]]]] = []
         #: The variables whose tables have changed since dominated values were dropped.
         self._changed = dict.fromkeys(self.rows)
+        self.met: list[Values] = []  # the best that the last sweeps met
+        self._orders: dict[bool, Order] = {}  # until a variable or a value is dropped
         self.drop({})
 
     @property
     def sizes(self) -> dict[int, int]:
         """The number of values of each variable."""
         return {v: len(rows) for v, rows in self.rows.items()}
-
-    def dense(self) -> dict[tuple[int, ...], Table]:
-        """The tables as arrays."""
-        return {ids: dense(terms) for ids, terms in self.tables.items()}
 
     @property
     def constant(self) -> float:
@@ -163,25 +188,33 @@ class Core:
 
     def order(self, enough: float) -> Order:
         """The order in which all variables are eliminated; see `order_of`."""
-        return order_of(self.sizes, self.tables, enough)
+        first = self._order(by_fill=False)
+        return first if first.width <= enough else min(first, self._order(by_fill=True))
+
+    def _order(self, *, by_fill: bool) -> Order:
+        if by_fill not in self._orders:
+            self._orders[by_fill] = _order(self.sizes, self.tables, by_fill=by_fill)
+        return self._orders[by_fill]
 
     def eliminate(self, entries: float, tick: Callable[[], None]) -> Values:
         """Eliminates the variables that need tables of few entries, the smallest first; with infinity, all in `order`.
 
         Returns the values of all variables if none is left.
         """
-        by_fill = math.isinf(entries) and self.order(QUICK_ENTRIES).by_fill
-        scopes, at = Scopes(self.sizes, self.tables, by_fill=by_fill), self._tables_of()
-        while (v := scopes.cheapest(entries)) is not None:
+        order = self.order(QUICK_ENTRIES) if math.isinf(entries) else self._order(by_fill=False)
+        sizes, at = self.sizes, self._tables_of()
+        for v, ids, needed in order.steps:
+            if needed > entries:
+                break
             tick()
-            ids = tuple(sorted(scopes.eliminate(v)))
             parts = [(scope, dense(self.tables.pop(scope))) for scope in at.pop(v)]
             before = [(scope, t, [self.rows[u] for u in scope]) for scope, t in parts]
-            add_to(self.tables, ids, [minimize_over(parts, v, ids, self.sizes)])
+            add_to(self.tables, ids, [minimize_over(parts, v, ids, sizes)])
             self._eliminated.append((v, self.rows.pop(v), before))
             self._changed.update(dict.fromkeys(ids))
             for u in ids:
                 at[u] = {scope: None for scope in (*at[u], ids) if v not in scope}
+        self._orders.clear()
         return {} if self.rows else self.restored({})
 
     def _tables_of(self) -> dict[int, dict[tuple[int, ...], None]]:
@@ -204,6 +237,7 @@ class Core:
             if keep.all():
                 continue
             self.rows[v] = self.rows[v][keep]
+            self._orders.clear()
             for ids in at[v]:
                 self.tables[ids] = compressed(self.tables[ids], keep, ids.index(v))
                 waiting.update(dict.fromkeys(ids))
@@ -214,6 +248,8 @@ class Core:
         """Drops values. A variable with one value is none."""
         self.rows = {v: rows[keep[v]] if v in keep else rows for v, rows in self.rows.items()}
         single = {v for v, rows in self.rows.items() if len(rows) == 1}
+        if keep or single:
+            self._orders.clear()
         tables, self.tables = self.tables, {}
         for ids, terms in tables.items():
             if not (keep.keys() | single).isdisjoint(ids):
@@ -232,11 +268,14 @@ class Core:
 
         See `narrowed`.
         """
-        best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped)
+        best, upper, keep, met = narrowed(
+            self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped
+        )
         few = sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values()))
         if upper < best.total and (few or upper <= best.bound):  # the guess is too low, or of no use
-            best, upper, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
+            best, upper, keep, met = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
         best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
+        self.met = [self.restored(met[total]) for total in sorted(met)[:_STARTS]]
         self.drop(keep)
         return best, upper
 

@@ -7,23 +7,31 @@ the incumbent does.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+import numpy as np
 
 from shtypes.solver import elimination
 from shtypes.solver.bounds import LEAST_PART, ROUNDED, Minimum, Values, total_of
-from shtypes.solver.elimination import Core, Scopes, eliminate, order_of
-from shtypes.solver.terms import Table, Terms
+from shtypes.solver.elimination import Core, Scopes, minimize_within
+from shtypes.solver.terms import Table, Tables, Terms, as_terms
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
 _STAGES: Final = (1 / 40, 1 / 4, 1)
-_LAST_STAGE: Final = 5  # the same where the rest would take a second
+#: The most entries of a step of a local search, to the same.
+_SMALLER: Final = 4
 #: The most entries to those of what takes no seconds.
 _LARGER: Final = 10
 #: The patience with bounds of all tables at first, and of those that are left.
-_SOON: Final = 2
+_SOON: Final = 5
 _LATE: Final = 10
+#: By the incumbent, how far below it a bound may be for more sweeps to prove it.
+_PROVABLE: Final = 1 / 2
+#: How many steps of a local search in turn improve nothing.
+_STILL: Final = 3
 #: See `minimize`.
 _GUESS: Final = 4.0
 
@@ -58,8 +66,7 @@ def minimize(
     def is_wide() -> bool:
         return core.order(most // _LARGER).width > most // _LARGER
 
-    first, *more = _STAGES if quick else (*_STAGES, _LAST_STAGE)
-    last = quick
+    first, *more = _STAGES
     core.drop_dominated(tick)
     core.eliminate(int(entries * first), tick)
     if is_wide() and not quick:  # by then bounds are tighter
@@ -68,6 +75,7 @@ def minimize(
         core.drop_dominated(tick)
         if is_wide():  # else tables that are made one by one might be wider
             core.eliminate(int(entries * stage), tick)
+    last, starts = quick, [incumbent.values, *core.met]
     while True:
         core.drop_dominated(tick)
         wide = most // _LARGER if quick else most
@@ -75,75 +83,71 @@ def minimize(
         if exact:
             values, total = core.eliminate(math.inf, tick), core.constant
         else:
-            at = core.located(incumbent.values)
-            chosen, total = local_search(core.sizes, core.dense(), elimination.QUICK_ENTRIES, at, tick)
+            small, at = entries // _SMALLER, map(core.located, starts)
+            found = (local_search(core.sizes, core.tables, small, start, tick) for start in at)
+            chosen, total = min(found, key=lambda each: each[1])
             values = core.restored(chosen)
         if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
             return minimize(sizes, tables, values, tick, offer, guess=math.inf, gap=gap)
         if exact:
             return Minimum(values, total, total)
         incumbent = Minimum(values, total, incumbent.bound) if total < incumbent.total else incumbent
-        if last or incumbent.total <= incumbent.bound + gap:
+        missing = incumbent.total - incumbent.bound
+        if last or missing <= gap or missing > _PROVABLE * abs(incumbent.total):
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
         incumbent, upper = core.narrow(incumbent, _LATE)
         tick()
+        starts = [incumbent.values]
         last = sum(core.sizes.values()) > (1 - LEAST_PART) * before
         core.drop_dominated(tick)
-        core.eliminate(entries * _LARGER if last else entries, tick)
+        core.eliminate(entries, tick)
 
 
 def local_search(
     sizes: Mapping[int, int],
-    tables: Mapping[tuple[int, ...], Table],
+    tables: Mapping[tuple[int, ...], Terms | Table],
     entries: int,
     start: Mapping[int, int],
     tick: Callable[[], None] = lambda: None,
-) -> tuple[dict[int, int], float]:
+) -> tuple[Values, float]:
     """Like `eliminate`, approximately, by large-neighborhood search from ``start``, which may lack variables.
 
     Each step fixes some variables so that tables stay below ``entries``, and minimizes over the others exactly. It
-    stops when two steps in turn improve nothing.
+    stops when some steps in turn improve nothing.
     """
-    best = {v: int(x.argmin()) for v, x in _regrets(tables).items()} | dict(start)
+    terms = as_terms(tables)
+    regrets = _regrets(terms)
+    best = {v: int(x.argmin()) for v, x in regrets.items()} | dict(start)
     value, still = math.inf, 0
-    fixed: set[int] = set()
-    while still < 2:
-        fixed = to_fix(sizes, tables, entries, fixed)
-        some = {
-            ids: table[(*(slice(best[v], best[v] + 1) if v in fixed else slice(None) for v in ids), ...)]
-            for ids, table in tables.items()
-        }
-        chosen, total = eliminate({v: 1 if v in fixed else n for v, n in sizes.items()}, some, tick)
-        still = 0 if total < value - 1e-9 * abs(total) else still + 1
-        best, value = {v: best[v] if v in fixed else k for v, k in chosen.items()}, min(value, total)
+    costs = {v: (0, float(x.max())) for v, x in regrets.items()}  # how often it was fixed, and what that may cost
+    while still < _STILL:
+        fixed = to_fix(sizes, terms, entries, costs)
+        costs.update((v, (costs[v][0] + 1, costs[v][1])) for v in fixed)
+        best, total = minimize_within(sizes, terms, {v: [best[v]] for v in fixed}, tick)
+        value, still = min(value, total), 0 if total < value - 1e-9 * abs(total) else still + 1
     return best, value
 
 
-def to_fix(
-    sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Table], entries: int, before: Container[int] = ()
-) -> set[int]:
-    """The variables to fix so that no intermediate table has more than ``entries``; avoids those fixed ``before``."""
-    if order_of(sizes, tables, entries).width <= entries:
-        return set()
-    fixed, regrets = set[int](), {v: float(x.max()) for v, x in _regrets(tables).items()}
-    scopes = Scopes(sizes, tables)
+def to_fix(sizes: Mapping[int, int], tables: Tables, entries: int, costs: Mapping[int, Any]) -> set[int]:
+    """The variables to fix so that no intermediate table has more than ``entries``, those of the least costs first."""
+    fixed, scopes = set[int](), Scopes(sizes, tables)
     while (v := scopes.cheapest()) is not None:
         while scopes.entries(v) > entries:
-            some = (u for u in scopes.near[v] if scopes.sizes[u] > 1)
-            least = min(some, key=lambda u: (u in before, regrets[u], u))
+            least = min((u for u in scopes.near[v] if scopes.sizes[u] > 1), key=lambda u: (costs[u], u))
             fixed.add(least)
             scopes.fix(least)
         scopes.eliminate(v)
     return fixed
 
 
-def _regrets(tables: Mapping[tuple[int, ...], Table]) -> dict[int, Table]:
+def _regrets(tables: Tables) -> dict[int, Table]:
     """For each value of each variable, a lower bound on what it costs beyond the minimum of its tables."""
     regrets: dict[int, Any] = {}
-    for ids, table in tables.items():
+    for ids, terms in tables.items():
         for i, v in enumerate(ids):
-            least = table.min(tuple(j for j in range(len(ids)) if j != i))
+            others = tuple(j for j in range(len(ids)) if j != i)
+            least = functools.reduce(np.minimum, [term.min(others) for term in terms])
             regrets[v] = regrets.get(v, 0.0) + least - least.min()
     return regrets

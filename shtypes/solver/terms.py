@@ -43,6 +43,14 @@ def compressed(terms: Terms, keep: Any, dim: int) -> Terms:
     return [term if term.shape[dim] == 1 < len(keep) else np.compress(keep, term, dim) for term in terms]
 
 
+def taken(terms: Terms, domains: Sequence[Sequence[int] | None]) -> Terms:
+    """The table at some values of each variable; at all where they are None."""
+    for i, domain in enumerate(domains):
+        if domain is not None:
+            terms = [term if term.shape[i] == 1 else term.take(domain, i) for term in terms]
+    return terms
+
+
 def rows_of(terms: Terms, dim: int) -> Table:
     """An array with a row for each value of a variable.
 
