@@ -33,6 +33,7 @@ from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, of_some, type_of
 from shtypes.lifting import lift as lift_
 from shtypes.lifting.ways.choice import apart, assumes, tried_apart, ways_of
+from shtypes.lifting.ways.moving import moves_alike
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, axis_state, typed
@@ -47,11 +48,12 @@ from shtypes.types.policy import current_policy
 _ANNOTATIONS: Final = frozenset({"sharding_annotation", "sharding_constraint", "reshard", "mesh_cast"})
 #: The most operands of a call of which each pair is sharded together.
 _MOST_PAIRED: Final = 4
+#: The most operands that are tried in different states, of ops that treat all alike, and across shards.
+_MOST_ALIKE: Final = 8
 #: By which the work of algorithms is compared.
 _DEVICE: Final[Device] = as_device("h100-sxm", "")
 #: Importing it fills the table of primitives.
 _IMPORTED: Final = (lift_,)
-
 #: Functions with custom derivative rules.
 _CUSTOM_RULES: Final = ("custom_jvp_call", "custom_vjp_call")
 #: A typing rule: operands to results; None if it does not apply.
@@ -139,6 +141,10 @@ class _Probe:
         states = {i: states_of(self._of(i), self.size) for i in self.free}
         if any(INVARIANT in each for each in states.values()):
             yield {i: INVARIANT for i, each in states.items() if INVARIANT in each}
+        if len(states) > _MOST_ALIKE and (moves_alike(self.eqn) or not inner_jaxprs(self.eqn)):
+            every = dict.fromkeys(s for each in states.values() for s in each if s not in (REDUCED, INVARIANT))
+            yield from ({i: s for i, each in states.items() if s in each} for s in every)
+            return
         for i, each in states.items():
             for state in each:
                 if state not in (REDUCED, INVARIANT):
@@ -157,23 +163,19 @@ class _Probe:
         for i, states in sharded.items():
             for state in states:
                 yield {i: state}
-                yield from ({i: state, j: s} for j, others in sharded.items() if j > i for s in others)
+                if len(sharded) <= _MOST_ALIKE:
+                    yield from ({i: state, j: s} for j, others in sharded.items() if j > i for s in others)
 
     def options(self) -> Iterator[Option]:
         """The distinct options, from the seeds that type."""
         seeds = list(self.seeds())
         seen: dict[tuple[tuple[int, ...], tuple[int, ...]], Option] = {}
         refused: ShardingTypeError | None = None
-        single = len(self.mesh.axis_names) == 1
-        others = [] if single else [s for i in self.free for s in self._of(i).other_states]
+        others = [s for i in self.free for s in self._of(i).other_states if len(self.mesh.axis_names) > 1]
         for self.others in dict.fromkeys([REDUCED, *others]):
             typed_seeds = self._type_seeds(seeds)
-            first = typed_seeds[0]
-            if (
-                isinstance(first, ShardingTypeError)
-                and self.free
-                and not any(isinstance(o, Option) for o in typed_seeds)
-            ):
+            first, none_types = typed_seeds[0], not any(isinstance(o, Option) for o in typed_seeds)
+            if isinstance(first, ShardingTypeError) and self.free and none_types:
                 refused = refused or first
                 continue
             for seed, option in zip(seeds, typed_seeds, strict=True):
@@ -189,9 +191,8 @@ class _Probe:
         """The options across shards along the axis, with what they send forward."""
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
-                traced = None
-                if assuming or not assumes(way):
-                    traced = self.trace(self._types(seed), functools.partial(way, self.eqn))
+                tried = assuming or not assumes(way)
+                traced = self.trace(self._types(seed), functools.partial(way, self.eqn)) if tried else None
                 if traced is not None and (option := self._option_of(seed, traced)) is not None:
                     sent = ledger_of(traced.program).total.bytes / self._local_bytes(traced)
                     yield option._replace(sent=sent, way=number)
@@ -222,9 +223,8 @@ class _Probe:
                 except ShardingTypeError as error:
                     options.append(error.with_traceback(None))
 
-        types = [t for seed in seeds for t in self._types(seed)]
         with apart(self.mesh):
-            trace_typed(run, types)
+            trace_typed(run, [t for seed in seeds for t in self._types(seed)])
         return options
 
     def _option(self, seed: dict[int, int], xs: list[Array]) -> Option | None:

@@ -207,6 +207,15 @@ def test_a_way_is_tried_once_and_differentiated_only_where_a_plan_takes_it(monke
     assert len(differentiated) == 2  # and the undivided one, with whose work its own is compared
 
 
+def test_many_operands_that_an_op_treats_alike_are_tried_alike() -> None:
+    def options_of(eqn: Any) -> tuple[int, set[tuple[int, ...]]]:
+        seeds = list(options_._Probe(eqn, operands_of(eqn), 2, ("axis",)).seeds())
+        return len(seeds), {(*set(o.operands), *o.results) for o in options(eqn, 2)}
+
+    few, many = (last(lambda *xs: jnp.concatenate(xs), *[zeros(4, 4)] * n) for n in (2, 12))
+    assert options_of(many) == (5, options_of(few)[1])  # all of them reduced, invariant, pending, or sharded on a dim
+
+
 def test_a_primitive_without_a_row_is_refused() -> None:
     eqn = last(jnp.sin, zeros(4)).replace(primitive=jax.extend.core.Primitive("unheard_of"))
     with pytest.raises(sh.ShardingTypeError, match="no row for the primitive `unheard_of`"):

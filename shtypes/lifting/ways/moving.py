@@ -30,6 +30,13 @@ MOVES: Final = {name: ROWS[name] for name in ("broadcast_in_dim", "concatenate",
 MOVING.update(MOVES.keys() - {"broadcast_in_dim"})  # which alone moves nothing
 
 
+def moves_alike(eqn: Any) -> bool:
+    """Whether an equation is the call of a group without windows, which moves all its operands alike."""
+    if eqn.primitive.name not in CALLS or (body := jaxpr_of(eqn.params["jaxpr"])) not in GROUPED:
+        return False
+    return not any(map(window_dims, body.eqns))
+
+
 def origin_of(eqn: Any, dim: int) -> np.ndarray:
     """For each element of the results along a dim, which operand it comes from, and its index there."""
     p, size, results = eqn.params, eqn.invars[0].aval.shape[dim], eqn.outvars[0].aval.shape[dim]
