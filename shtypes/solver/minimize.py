@@ -83,8 +83,9 @@ def minimize(
         if exact:
             values, total = core.eliminate(math.inf, tick), core.constant
         else:
-            small, at = entries // _SMALLER, map(core.located, starts)
-            found = (local_search(core.sizes, core.tables, small, start, tick) for start in at)
+            small, at = entries // _SMALLER, [*map(core.located, starts)]
+            distinct = [start for k, start in enumerate(at) if start not in at[:k]]
+            found = (local_search(core.sizes, core.tables, small, start, tick) for start in distinct)
             chosen, total = min(found, key=lambda each: each[1])
             values = core.restored(chosen)
         if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
