@@ -293,8 +293,8 @@ class Costs(UseCosts):
         return FREE._replace(comm=seconds, sent=cost.sent * use.value.nbytes).times(use.times).scalars
 
     def typed(self, node: Node, v: Value, states: States) -> ShType:
-        """The type of a result or operand of a node. Arguments are reduced: their gradients are summed at the end."""
-        row = (unlabelled(states) if node.kind == "argument" else states)[0]
+        """The type of a result or operand. Arguments of no given types are reduced: their gradients are summed last."""
+        row = (unlabelled(states) if node.kind == "argument" and not self.graph.is_implicit else states)[0]
         return typed(self.graph.mesh, v.dtype, v.shape, row.tolist())
 
     def price(self, assignment: Assignment, byte: float = 0.0) -> Measure:

@@ -170,6 +170,14 @@ def test_what_has_no_gradient_counts_no_cotangent() -> None:
         assert sh.ledger(step, *args).total.bytes <= 16
 
 
+@pytest.mark.mesh({"x": 4})
+def test_what_two_ops_take_of_an_argument_has_its_gradient_summed_once() -> None:
+    w, x = sh.abstract_array("f32[16, 16]{I:x}"), sh.abstract_array("f32[64@x, 16]")
+    f = sh.implicit_comm(sh.lift(lambda w, x: jnp.sum((x @ w) * (x @ w.T))))
+    sent = sh.ledger(sh.grad(f), w, x).total
+    assert (sent.bytes, sent.launches) == (1536, 1)
+
+
 SMALL = {"batch": 8, "seq": 4, "heads": 4, "k": 2, "f": 16, "vocab": 8}
 
 
