@@ -429,8 +429,8 @@ MUTANTS: Final = (
     Mutant(
         "a whole program is decided without its backward pass",
         "shtypes/solver/complete.py",
-        "    graph = Graph(program, mesh, grad=grad,",
-        "    graph = Graph(program, mesh, grad=False,",
+        "Graph, program, mesh, grad=grad,",
+        "Graph, program, mesh, grad=False,",
         ("tests/scopes/test_minimize.py", "tests/solver/test_complete.py"),
     ),
     Mutant(

@@ -28,7 +28,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.resharding import plan
 from shtypes.resharding.join import join
 from shtypes.scopes.check_comm import check_comm
-from shtypes.types import ShType
+from shtypes.types import ShType, State
 from shtypes.types.mesh import Mesh, context
 
 #: The kind of note with the original dtype of a widened value and of sums of it. `jnp.sum` of bf16 adds in f32
@@ -142,6 +142,7 @@ def number(x: Any) -> Any:
 def type_constants(operands: Sequence[Any]) -> list[Any]:
     """Types the constants among an equation's operands, in the replicated states of the others; scalars are numbers."""
     values = [x for x in operands if is_typed(x) and not is_constant(x)]
+    values = values or [x for x in operands if is_typed(x) and x.type.axes(State.INVARIANT)]
     mesh = next(x.type.mesh for x in operands if is_typed(x))
     typed = []
     for x in operands:

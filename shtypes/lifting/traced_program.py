@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import jax
 
 from shtypes._compat import JAX_ERRORS, no_trace_is_running, trace_ctx
+from shtypes._compat.jaxprs import inner_jaxprs, jaxpr_of
 from shtypes._compat.local_axes import local_mesh, traced_type
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.program_keys import key_of
@@ -247,7 +248,9 @@ def flatten_args(args: Any, kwargs: Any) -> CallArgs:
     return CallArgs([x for x, s in zip(leaves, static, strict=True) if s is None], tree, static)
 
 
-def has_backward(jaxpr: Any) -> bool:
-    """Whether a program contains the equations of a backward pass."""
-    stacks = (eqn.source_info.name_stack.stack for eqn in jaxpr.eqns)
-    return any(getattr(each, "name", "") == "transpose" for stack in stacks for each in stack)
+def has_backward(jaxpr: Any, *, bodies: bool = False) -> bool:
+    """Whether a program contains the equations of a backward pass, or one of its ``bodies`` does."""
+    if any(getattr(each, "name", "") == "transpose" for e in jaxpr.eqns for each in e.source_info.name_stack.stack):
+        return True
+    run = [e for e in jaxpr.eqns if bodies and not e.primitive.name.startswith("custom")]  # not rules of derivatives
+    return any(has_backward(jaxpr_of(body), bodies=True) for eqn in run for body, _ in inner_jaxprs(eqn))

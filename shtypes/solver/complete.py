@@ -44,6 +44,7 @@ from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
 from shtypes.solver.tables import Costs
+from shtypes.solver.transfers import Transfer
 from shtypes.traced.ledger import Sent, ledger_of
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
@@ -147,7 +148,8 @@ def _evaluate(program: Program, decisions: Decisions, args: Sequence[Any]) -> li
 
 def _program(inputs: _Inputs) -> Program:
     """The program in the solver's IR, which is kept while its trace is."""
-    arguments = [(f"argument {i}", t is not None and t.differentiable, t is None) for i, t in enumerate(inputs.types)]
+    grad = not has_backward(inputs.jaxpr, bodies=True)
+    arguments = [(f"argument {i}", grad and bool(t and t.differentiable), not t) for i, t in enumerate(inputs.types)]
     known = _programs.get(inputs.traced.jaxpr)
     if known is not None and known[0] == arguments:
         return known[1]
@@ -158,50 +160,50 @@ def _program(inputs: _Inputs) -> Program:
 def _decide(inputs: _Inputs) -> Decisions | str:
     """The decisions, if they send what was predicted or no more than greedy ops; else the reason why not."""
     mesh = next(t.mesh for t in inputs.types if t is not None)
+    program, goal = _program(inputs), objective()
+    grad, gradients = not has_backward(inputs.jaxpr, bodies=True), has_backward(inputs.jaxpr)
     if any(t is not None and t.mesh is not mesh for t in inputs.types):
         return "its arguments are on several meshes"
-    program, goal, grad = _program(inputs), objective(), not has_backward(inputs.jaxpr)
-    rules = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
-    if any(isinstance(rule, Implicit) and rule != goal for rule in rules):  # each has its own objective
+    if _objectives(program) - {goal}:  # each has its own
         return "it opens an `implicit_comm` with another objective"
 
-    greedy_types: list[Any] = []  # of the results
+    result_types: list[ShType | None] = []  # of the last evaluation
 
-    def run_greedily(*args: Any) -> list[Any]:
-        with noting():
-            outs = evaluate_program(inputs.jaxpr, inputs.consts, args, AtSpecs(), tuple)
-        greedy_types[:] = map(type_of, outs)
-        return in_types_before(outs, inputs.following, args, gradients=not grad)
+    def run(evaluate: Callable[..., list[Any]], *args: Any) -> list[Any]:
+        outs = evaluate(args)
+        result_types[:] = map(type_of, outs)
+        return in_types_before(outs, inputs.following, args, gradients=gradients)
 
     @functools.cache
     def greedy() -> tuple[Sent, Seen]:
         with recording_types() as seen:
-            return _sent(run_greedily, inputs, grad), seen
+            return _sent(functools.partial(run, functools.partial(_greedily, inputs)), inputs, grad), seen
 
-    results = [None if at is None else inputs.types[at] for at in inputs.following]
-    if not grad and any(results):
+    undecided = [None] * len(inputs.following)
+    results = _finished(undecided, inputs, undecided)
+    if gradients and any(results):
         greedy()
-        results = [None if hides(t) else before for t, before in zip(greedy_types, results, strict=True)]
-    types = inputs.types
-    graph = Graph(program, mesh, grad=grad, types=types, results=results, seen=lambda op: greedy()[1].get(op.path))
-    model, device = _hardware(goal.by)
-    prices = Prices(mesh, model)
-    costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=goal.by == "bytes")
-    few = len(mesh.axis_names) < 3 or len(graph.decisions) <= _MOST_PAIRED
-    search = Search(costs, seed=None, block=2 if few else 1, gap=0.0 if goal.by == "time" else _GAP)
+        results = _finished(undecided, inputs, result_types)
+    new_graph = functools.partial(
+        Graph, program, mesh, grad=grad, types=inputs.types, seen=lambda op: greedy()[1].get(op.path)
+    )
+    costs, search = _search(new_graph(results=results), goal)
     for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
         transfers = costs.transfers(point.assignment)
-        if any(t.src != t.dst and t.use.node.op is not None and is_annotation(t.use.node.op.eqn) for t in transfers):
+        if any(map(_is_before_annotation, transfers)):
             return "a reshard that it has itself takes its operand in no other type"
         decisions = to_decisions(costs, point.assignment, transfers)
         refused, predicted = None, False
         try:
-            sent = _sent(lambda *args, by=decisions: _evaluate(program, by, args), inputs, grad)
+            sent = _sent(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
+            finished = _finished(results, inputs, result_types)
+            if finished != results:
+                results = finished
+                costs, search = _search(new_graph(results=results), goal)
+                continue
             predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
-            if predicted and (goal.by == "time" or _options_are_complete(program)):
-                return decisions
-            if predicted:  # greedy ops may do better, as in the body of a while loop, or each device in its own steps
+            if predicted:
                 break
         except ShardingTypeError as error:
             refused = error
@@ -210,9 +212,45 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         search.reset()
     if refused is not None:
         raise refused
+    if predicted and (goal.by == "time" or _options_are_complete(program)):
+        return decisions  # else greedy ops may do better, as in a while loop, or each device in its own steps
     if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"
+
+
+def _is_before_annotation(t: Transfer) -> bool:
+    """Whether a reshard is of the operand of a reshard that the program has itself."""
+    return t.src != t.dst and t.use.node.op is not None and is_annotation(t.use.node.op.eqn)
+
+
+def _objectives(program: Program) -> set[Implicit]:
+    """The rules of the `implicit_comm` scopes that a program opens."""
+    rules = {rule for op in program.ops for rule in (set_at(op.eqn) or InForce()).rules}
+    return {rule for rule in rules if isinstance(rule, Implicit)}
+
+
+def _greedily(inputs: _Inputs, args: Sequence[Any]) -> list[Any]:
+    """The results of a program whose ops choose for themselves."""
+    with noting():
+        return evaluate_program(inputs.jaxpr, inputs.consts, args, AtSpecs(), tuple)
+
+
+def _search(graph: Graph, goal: Implicit) -> tuple[Costs, Search]:
+    """The costs of the decisions of a graph, and a search by them."""
+    model, device = _hardware(goal.by)
+    prices, by_bytes = Prices(graph.mesh, model), goal.by == "bytes"
+    costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=by_bytes)
+    few = len(graph.sizes) < 3 or len(graph.decisions) <= _MOST_PAIRED
+    return costs, Search(costs, seed=None, block=2 if few else 1, gap=_GAP if by_bytes else 0.0)
+
+
+def _finished(known: Sequence[ShType | None], inputs: _Inputs, found: Sequence[ShType | None]) -> list[ShType | None]:
+    """The types of next values: those that are known, and of what is ``found`` not pending."""
+    return [
+        t or (None if at is None or hides(now) else inputs.types[at])
+        for t, at, now in zip(known, inputs.following, found, strict=True)
+    ]
 
 
 def _options_are_complete(program: Program) -> bool:

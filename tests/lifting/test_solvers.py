@@ -86,6 +86,14 @@ def test_scopes_judge_what_a_solver_sends_and_not_what_its_transpose_would_if_th
     sh.jit(sh.grad(sh.no_comm(sh.lift(loss))))(whole, sh.array(B, "f32[8]"))
 
 
+def test_a_constant_right_hand_side_takes_the_state_of_the_matrix() -> None:
+    """Both are without a gradient in the solver's body, where the matrix is factored."""
+    a = sh.abstract_array("f32[8, 8]{I:(dp,tp)}")
+    solution = sh.lift(lambda a: jnp.sum(jnp.linalg.solve(a, B)))
+    assert solution(a).type == "f32[]{I:(dp,tp)}"
+    assert not sh.ledger(sh.grad(solution), a)
+
+
 @pytest.mark.one_in(3)
 @POLICIES
 def test_the_terms_of_a_pending_sum_are_solved_for_alone(policy: str) -> None:

@@ -178,6 +178,35 @@ def test_what_two_ops_take_of_an_argument_has_its_gradient_summed_once() -> None
     assert (sent.bytes, sent.launches) == (1536, 1)
 
 
+def _new_parameters(p: Any, x: Any) -> Any:
+    grads = jax.grad(lambda p: jnp.mean((jnp.tanh(x @ p[0]) @ p[1]) ** 2))(p)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, p, grads)
+
+
+def _gradient_of_a_loop(w: Any, xs: Any) -> Any:
+    """JAX hoists nothing out of a loop that is differentiated before."""
+
+    def loss(w: Any) -> Any:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(x @ w + h), None), jnp.zeros((8, 16)), xs)[0].sum()
+
+    return jax.grad(loss)(w)
+
+
+@pytest.mark.mesh({"x": 4, "y": 2})
+@pytest.mark.parametrize(
+    ("f", "types", "sent"),
+    [
+        (_new_parameters, (("f32[16, 32@y]", "f32[32@y, 16]"), "f32[8@x, 16]"), 896),
+        (jax.jit(_new_parameters), (("f32[16, 32@y]", "f32[32@y, 16]"), "f32[8@x, 16]"), 896),
+        (_gradient_of_a_loop, ("f32[16@y, 16]{I:x}", "f32[16, 8@x, 16@y]"), 1280),
+    ],
+    ids=["step", "jitted step", "loop"],
+)
+def test_a_program_that_takes_gradients_is_priced_as_it_runs(f: Any, types: Any, sent: int) -> None:
+    args = jax.tree.map(sh.abstract_array, types)
+    assert sh.ledger(sh.implicit_comm(sh.lift(f)), *args).total.bytes == sent
+
+
 SMALL = {"batch": 8, "seq": 4, "heads": 4, "k": 2, "f": 16, "vocab": 8}
 
 
