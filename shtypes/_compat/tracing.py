@@ -96,12 +96,21 @@ def escaped_error(t: Any, *hints: str) -> ShardingTypeError:
 
 
 def refuse_escaped(x: Any) -> None:
-    """Refuses a plain traced value whose trace has ended."""
+    """Refuses a traced value whose trace has ended."""
     if isinstance(x, jax.core.Tracer) and has_ended(x):
-        raise _escaped_plain(x)
+        raise _escaped(x)
 
 
-def _escaped_plain(x: Any) -> ShardingTypeError:
+def refuse_closure(traced: Any) -> None:
+    """Refuses a value of a trace that a function closes over, which `jax.jit` has traced outside of all traces."""
+    for x in getattr(traced, "_consts", ()):  # the others are constants of its jaxpr
+        if isinstance(x, jax.core.Tracer):
+            raise _escaped(x)
+
+
+def _escaped(x: Any) -> ShardingTypeError:
+    if not isinstance(x.aval, jax.core.ShapedArray):
+        return escaped_error(x.aval)
     t = jax.core.ShapedArray(x.aval.shape, x.aval.dtype)
     return escaped_error(t, "to keep a constant, compute it in jax.ensure_compile_time_eval()")
 
@@ -110,7 +119,7 @@ def refuse_escaped_operands(primitive: Any, operands: Sequence[Any], error: Valu
     """Refuses operands of a primitive that JAX binds outside of the plain program that they are of, if it says so."""
     for x in operands if "should match the aval mesh" in str(error) else ():
         if isinstance(x, jax.core.Tracer) and is_of_program(x.aval):
-            raise placed(_escaped_plain(x), str(primitive)) from None
+            raise placed(_escaped(x), str(primitive)) from None
 
 
 def arguments_of(x: Any) -> list[Any] | None:

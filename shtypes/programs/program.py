@@ -14,6 +14,7 @@ from jax.tree_util import tree_unflatten
 
 from shtypes._compat import no_trace_is_running
 from shtypes._compat.jaxprs import captured, jaxpr_of
+from shtypes._compat.tracing import refuse_closure
 from shtypes._compat.typed_once import inlined
 from shtypes.context.signature_errors import as_numbers, name_of
 from shtypes.context.user_line import placed
@@ -311,6 +312,10 @@ class Program:
             return self._f(*args, **kwargs)
         args, kwargs = self.call(x if t is None else wrap(t, None) for t, x in zip(self.leaf_types, data, strict=True))
         program = self._jax_jit.trace(*args, **kwargs)
+        try:
+            refuse_closure(program)
+        except ShardingTypeError as error:
+            raise placed(error, self.fn.__name__) from None
         constants_of_program = captured(program.jaxpr)
         arrays = [x for x in constants_of_program if isinstance(x, (Array, jax.Array))]
         if _Captured(arrays) != (_Captured(()) if constants is None else constants.origin):

@@ -91,6 +91,10 @@ CALLS: dict[str, tuple[str, type[Exception]]] = {
     "sh.jit(lambda x: x.tolist())(whole)": ("has no tolist while", jax.errors.ConcretizationTypeError),
     "sh.jit(lambda x: np.asarray(x))(whole)": ("a function of numpy", jax.errors.TracerArrayConversionError),
     "left_its_trace() + 1": (r"f32\[8\], left its trace", jax.errors.UnexpectedTracerError),
+    "sh.jit(lambda x, left=left_its_trace(): x * left)(whole)": (
+        r"f32\[8\], left its trace",
+        jax.errors.UnexpectedTracerError,
+    ),
     "sh.make_mesh((2, 4))": (r"axes of a mesh are given by name, .*not \(2, 4\)", TypeError),
     "sh.make_mesh('x')": ("axes of a mesh are given by name, .*not 'x'", TypeError),
     "sh.comm_budget(10)": ("takes 0 positional arguments but 1 was given; it has kinds, axes, bytes", TypeError),
