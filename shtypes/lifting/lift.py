@@ -14,7 +14,7 @@ from shtypes.context.eqn_source import TakesGradients, is_tracing_plain, tracing
 from shtypes.context.garbage import fewer_collections
 from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function, name_of
-from shtypes.context.user_line import refuse
+from shtypes.context.user_line import placed, refuse
 from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
@@ -175,7 +175,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
         try:
             return program(call_args)
         except ShardingTypeError as error:
-            raise error.with_traceback(None) from error.__cause__
+            raise placed(error, name).with_traceback(None) from error.__cause__
         except JAX_ERRORS as error:
             refuse(error, f, args, kwargs, name_of(f) or name)
             raise

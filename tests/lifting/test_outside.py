@@ -129,6 +129,7 @@ def test_a_place_that_is_not_in_the_program_is_an_error_with_the_nearest(place: 
         sh.lift(loss, at={place: "[...]"})(*_typed())
     wanted = {"produc": "product", "losses": "loss", "zzz": "loss"}.get(place, "test_outside.py:")
     assert any(f'at={{"{wanted}' in hint for hint in error.value.hints)
+    assert error.value.where.startswith("test_outside.py:")
 
 
 def test_a_type_that_fits_no_result_of_its_place_is_an_error_that_names_the_place() -> None:
