@@ -266,10 +266,15 @@ def _returns(source: Source) -> bool:
     jaxpr = source.body.jaxpr
     backward = [i for i, eqn in enumerate(jaxpr.eqns) if is_backward(eqn)]
     if source.step is not None:
-        lines = _users_frames(source.step.eqn)
-        return any(_users_frames(jaxpr.eqns[i]) == lines for i in backward)
+        lines, depth = _users_frames(source.step.eqn), _transposes(source.step.eqn)
+        return any(_users_frames(e) == lines and _transposes(e) > depth for e in map(jaxpr.eqns.__getitem__, backward))
     cotangents = [jaxpr.eqns[i].outvars[j].aval for i, j in outputs(jaxpr, backward)]
     return any((ct.shape, ct.dtype) == (source.var.aval.shape, source.var.aval.dtype) for ct in cotangents)
+
+
+def _transposes(eqn: Any) -> int:
+    """How many backward passes an equation is inside: a gradient is in one, and what comes back of it in two."""
+    return str(eqn.source_info.name_stack).count("transpose(")
 
 
 def _users_frames(eqn: Any) -> list[Frame]:

@@ -469,6 +469,14 @@ run = jax.grad(loss)
 """,
         (W2, W1, X),
     ),
+    "a gradient that an optimizer reads": (
+        """
+def run(w, x):
+    g = jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w)
+    return w - 0.1 * jnp.sign(g)
+""",
+        ("f32[16, 8]", "f32[64@dp, 16]"),
+    ),
     "the loss and its backward pass": (
         """
 def loss(w1, w2, x):
