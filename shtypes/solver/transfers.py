@@ -80,7 +80,10 @@ class Sharing:
         """
         live = [i for i, has_cotangent in enumerate(self._live) if has_cotangent]
         users = Counter((transfers[i].use.value.id, transfers[i].from_copy) for i in live)
-        cotangents: dict[Hashable, _Cotangent] = {}  # by value with one use, or the shared copy with one
+        casts: dict[Hashable, set[Hashable]] = {}  # by value or shared copy
+        for t in map(transfers.__getitem__, live):
+            casts.setdefault((t.use.value.id, t.from_copy), set()).add((t.dst, self._body(t.use)))
+        cotangents: dict[Hashable, _Cotangent] = {}  # by value, or shared copy, that all uses take in one type
         reshards, cheaper = list[_Reshard](), dict[int, Measure]()
         for i in sorted(live, key=lambda i: (self._backward[transfers[i].use.node.id], -transfers[i].use.operand)):
             t = transfers[i]
@@ -103,7 +106,8 @@ class Sharing:
                 cheapest = min(costs, key=lambda cost: float(cost.sent), default=t.cotangent)
                 if cheapest.sent < t.cotangent.sent:
                     cheaper[i] = cheapest
-            if alone:
+            if len(casts[x.id, t.from_copy]) == 1:
+                ct = ct if alone else _Cotangent(("sum", x.id, t.from_copy))
                 if t.dst != t.src:
                     ct = _Cotangent((ct.key, t.dst, t.src), self._cast_from(t, ct))
                 cotangents[x.id, t.from_copy] = ct

@@ -143,6 +143,24 @@ def test_a_gradient_inside_a_program_is_predicted(monkeypatch: pytest.MonkeyPatc
     assert sh.ledger(sh.implicit_comm(gradient), x, w, v).total.bytes == 336
 
 
+@pytest.mark.nightly
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_a_gradient_that_uses_sum_before_one_cast_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries and keys take a gathered sequence as invariant: its part of their sum is free, and was priced as sent."""
+
+    def loss(x: Any, q: Any, o: Any) -> Any:
+        h = jnp.einsum("bsd,dhk->bshk", x, q)
+        p = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", h, h))
+        return jnp.sum(jnp.sin(x + jnp.einsum("bhst,bthk,hkd->bsd", p, h, o)))
+
+    def greedily(*_: Any, **__: Any) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(complete, "_sends_no_more", greedily)
+    args = [sh.abstract_array(t) for t in ("f32[8, 16@y, 16]", "f32[16, 8, 4@x]", "f32[8@x, 4, 16]")]
+    assert sh.ledger(sh.grad(sh.implicit_comm(sh.lift(loss)), (0, 1, 2)), *args).total.bytes == 5632
+
+
 @pytest.mark.mesh({"x": 2, "y": 2, "z": 2})
 def test_borders_of_a_convolution_are_predicted_whatever_its_kernel_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are in proportion to the operand, not to the result, of which a sharded kernel leaves a part."""
