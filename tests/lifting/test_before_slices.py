@@ -329,7 +329,7 @@ def _joined(values: Any) -> Any:
     return np.concatenate([np.ravel(x) for x in values])
 
 
-@pytest.mark.one_in(17)
+@pytest.mark.one_in(32)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

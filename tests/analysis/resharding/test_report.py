@@ -117,6 +117,7 @@ def test_a_colour_is_a_part_of_the_array_as_it_was() -> None:
     assert len(set().union(*colours("i32[4, 8]", "[4@x, 8]"))) == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ODD)
 def test_odd_pairs_are_explained_too(name: str) -> None:
     mesh, src, dst = EVERY[name]
