@@ -110,7 +110,7 @@ def test_the_terms_of_a_pending_sum_are_solved_for_alone(policy: str) -> None:
             assert_close(denoted(found), np.linalg.solve(A, terms.sum(0)), SOLVED)
 
 
-def test_a_solver_that_would_communicate_for_each_term_is_refused_and_the_hint_mends_it() -> None:
+def test_a_solver_that_would_communicate_for_each_term_is_refused_with_the_hint() -> None:
     a, b = sh.array(A, "f32[8, 8@tp]"), sh.array(B, "f32[8]")
     pending = lambda a, b: sh.all_reduce(sh.sum(sh.lift(solve_in_parts)(a, b) ** 2))  # noqa: E731
     with pytest.raises(
@@ -121,6 +121,12 @@ def test_a_solver_that_would_communicate_for_each_term_is_refused_and_the_hint_m
     with pytest.raises(sh.ShardingTypeError, match="cannot be applied to a pending sum") as caught:
         sh.lift(solve_in_parts)(a, sh.sum(sh.array(np.stack([B, B]), "f32[2@tp, 8]"), 0))
     assert caught.value.hints == ('sh.reshard(b, "f32[8]") before it',)
+
+
+@pytest.mark.nightly
+def test_a_pending_gradient_of_a_solver_that_communicates_is_finished_before_it() -> None:
+    a, b = sh.array(A, "f32[8, 8@tp]"), sh.array(B, "f32[8]")
+    pending = lambda a, b: sh.all_reduce(sh.sum(sh.lift(solve_in_parts)(a, b) ** 2))  # noqa: E731
     found = sh.jit(sh.implicit_comm(sh.grad(pending, argnums=(0, 1))))(a, b)
     for got, right in zip(found, wanted(), strict=True):
         assert_close(denoted(got), right, SOLVED)
