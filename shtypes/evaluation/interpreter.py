@@ -32,7 +32,7 @@ from shtypes.core.local import Local
 from shtypes.core.meshes import context_mesh
 from shtypes.core.operation import Operation, noting_bound
 from shtypes.core.reshard import Reshard, reshard_once
-from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
@@ -41,14 +41,10 @@ from shtypes.evaluation.source_fixes import edit_fixes
 from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, rewritten, why_no_row
 from shtypes.evaluation.undo_ravel import undo_ravel
 from shtypes.evaluation.value_info import (
-    CONSTANT,
-    PLACES,
-    WIDENED,
     is_constant,
     mesh_of,
     note_constant,
-    noted,
-    number,
+    operand_key,
     sharded_constant,
     type_constants,
 )
@@ -296,16 +292,10 @@ def key_of_operands(eqn: Any, operands: Sequence[Any]) -> tuple[Any, ...] | None
         return None
     context = trace_context()
     params = [(k, Static(v) if isinstance(v, (int, float, complex)) else v) for k, v in eqn.params.items()]
-    key = [context, context_mesh(), eqn.primitive, *params]
-    for x in operands:
-        if is_typed(x):
-            about, t = noted(x), x.type
-            constant = not t.differentiable or CONSTANT in about
-            key.append((t.serial, constant, about.get(PLACES), about.get(WIDENED)))
-        elif is_number(value := number(x)):
-            key.append((type(value), repr(value), str(getattr(x, "dtype", ""))))
-        else:
-            return None
+    of_operands = list(map(operand_key, operands))
+    if None in of_operands:
+        return None
+    key = [context, context_mesh(), eqn.primitive, *params, *of_operands]
     ids = list(map(id, operands))
     if len(set(ids)) < len(ids):
         key.append(tuple(map(ids.index, ids)))  # which operands are the same value

@@ -139,6 +139,22 @@ def number(x: Any) -> Any:
     return x if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)[()].item()
 
 
+def operand_key(x: Any) -> tuple[Any, ...] | None:
+    """The part of a cache key for an operand: its type and notes, or a number; None for another plain value."""
+    if is_typed(x):
+        about, t = noted(x), x.type
+        return t.serial, not t.differentiable or CONSTANT in about, about.get(PLACES), about.get(WIDENED)
+    if is_number(value := number(x)):
+        return type(value), repr(value), str(getattr(x, "dtype", ""))
+    return None
+
+
+def copy_notes(x: Any, to: Any) -> None:
+    """Adds the notes of a value to another."""
+    for kind, what in noted(x).items():
+        note(to, kind, what)
+
+
 def type_constants(operands: Sequence[Any]) -> list[Any]:
     """Types the constants among an equation's operands, in the replicated states of the others; scalars are numbers."""
     values = [x for x in operands if is_typed(x) and not is_constant(x)]

@@ -20,7 +20,7 @@ from shtypes.context.scope import attribute_set
 from shtypes.core.elementwise_fns import Identity
 from shtypes.core.local import local
 from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.value_info import note, noted
+from shtypes.evaluation.value_info import copy_notes
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ def with_mark(x: Any, mark: Mark) -> Any:
     if not is_typed(x):
         return name_p.bind(x, name=mark)
     y = local(_Marked(mark=mark), x, out=x.type)
-    for kind, what in noted(x).items():
-        note(y, kind, what)
+    copy_notes(x, to=y)
     return y
 
 

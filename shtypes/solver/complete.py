@@ -86,6 +86,11 @@ class _Inputs(NamedTuple):
         """The types of the inputs; None for plain ones."""
         return [x.type if is_typed(x) else None for x in self.args]
 
+    @property
+    def grad(self) -> bool:
+        """Whether it is differentiated by its inputs: neither the program nor a body of it takes gradients itself."""
+        return not has_backward(self.jaxpr, bodies=True)
+
 
 def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     jaxpr = traced.jaxpr
@@ -148,7 +153,7 @@ def _evaluate(program: Program, decisions: Decisions, args: Sequence[Any]) -> li
 
 def _program(inputs: _Inputs) -> Program:
     """The program in the solver's IR, which is kept while its trace is."""
-    grad = not has_backward(inputs.jaxpr, bodies=True)
+    grad = inputs.grad
     arguments = [(f"argument {i}", grad and bool(t and t.differentiable), not t) for i, t in enumerate(inputs.types)]
     known = _programs.get(inputs.traced.jaxpr)
     if known is not None and known[0] == arguments:
@@ -161,7 +166,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
     """The decisions, if they send what was predicted or no more than greedy ops; else the reason why not."""
     mesh = next(t.mesh for t in inputs.types if t is not None)
     program, goal = _program(inputs), objective()
-    grad, gradients = not has_backward(inputs.jaxpr, bodies=True), has_backward(inputs.jaxpr)
+    grad, gradients = inputs.grad, has_backward(inputs.jaxpr)
     if any(t is not None and t.mesh is not mesh for t in inputs.types):
         return "its arguments are on several meshes"
     if _objectives(program) - {goal}:  # each has its own

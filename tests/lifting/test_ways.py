@@ -15,6 +15,7 @@ from jax.scipy import linalg as jsl
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
+from shtypes.evaluation.value_info import WIDENED, note, noting, operand_key
 from shtypes.lifting.ways import evaluated
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.lifting.ways.permutations import with_unique_places
@@ -896,3 +897,11 @@ def test_a_way_is_evaluated_once_for_equal_equations_under_equal_settings(monkey
         assert counted(lambda x: loss(x) + 2) > 0
     assert counted(jax.grad(loss)) > 0
     assert counted(jax.grad(lambda x: loss(x) + 3)) == 0
+
+
+def test_the_key_of_an_operand_with_notes_has_its_type() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 8})), noting():
+        values = [sh.abstract_array(t) for t in ("f32[64@x,8]", "f32[64,8@x]", "f32[64@x,8]")]
+        for x in values[:2]:
+            note(x, WIDENED, np.dtype(jnp.bfloat16))
+        assert len(set(map(operand_key, values))) == 3

@@ -27,12 +27,12 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.meshes import AnyMesh, use_mesh
 from shtypes.core.operation import Operation, applied_by
 from shtypes.core.reshard import Reshard, move, reshard_once
-from shtypes.dispatch.apply import is_number, is_typed
+from shtypes.dispatch.apply import is_typed
 from shtypes.dispatch.casts import cast
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.bound_primitive import NAMES
 from shtypes.evaluation.table import BODIES, CHOICES, ROWS, WAYS, Row
-from shtypes.evaluation.value_info import CONSTANT, note_constant, noted, noting, number
+from shtypes.evaluation.value_info import copy_notes, noting, operand_key
 from shtypes.ops.shards import across_shards, axes_of, type_of
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
@@ -116,15 +116,15 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     row = _row_of(eqn)
     if not any(dim.axes for x in operands if is_typed(x) for dim in x.type.dims) or not (ways := ways_of(eqn)):
         return row(eqn, operands)
-    nth, among, program = _chosen_for(eqn, operands, row, ways)
+    number, among, program = _chosen_for(eqn, operands, row, ways)
     note_ways(among)
-    if nth < 0:
+    if number < 0:
         return row(eqn, operands)
-    key = key_of_equation(eqn), nth, current_settings()
+    key = key_of_equation(eqn), number, current_settings()
     binds_again = program is not None and any(isinstance(x, jax.core.Tracer) for x in operands)
 
     def run() -> Sequence[Any] | None:
-        return _bound_again(program, operands) if binds_again else ways[nth](eqn, operands)
+        return _bound_again(program, operands) if binds_again else ways[number](eqn, operands)
 
     with across_shards(name_of(eqn)):
         results = once(run, *operands, key=key)
@@ -185,9 +185,9 @@ def innermost(eqn: Any) -> Any:
 
 def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]) -> _Choice:
     """The requested way, if it applies, or the one that sends least."""
-    known_operands = [_known(x) for x in operands]
+    of_operands = list(map(operand_key, operands))
     settings = current_settings()._replace(speculative=False), trace_context()
-    key = (key_of_equation(eqn), *known_operands, *settings)
+    key = (key_of_equation(eqn), *of_operands, *settings)
 
     def choose() -> _Choice:
         asked = objective().way
@@ -205,20 +205,12 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
         return _Choice(best, frozenset({*known, *elsewhere}), program_of(known.get(best)))
 
     def program_of(price: _Price | None) -> Any:
-        if price is None or None in known_operands:
+        if price is None or None in of_operands:
             return None
         loops = any(map(inner_jaxprs, jaxpr_of(price.program).eqns))  # plain values in them have the mesh of the trace
         return None if loops else price.program
 
     return _chosen.get_or_create(key, choose)
-
-
-def _known(x: Any) -> tuple[Any, ...] | None:
-    """What the program of a way depends on in an operand; None for its value."""
-    if is_typed(x):
-        about = noted(x)
-        return (x.type.serial, CONSTANT in about) if about.keys() <= {CONSTANT} else None
-    return (type(x), repr(x), str(getattr(x, "dtype", ""))) if is_number(number(x)) else None
 
 
 @contextlib.contextmanager
@@ -244,8 +236,7 @@ def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> _Price | None:
         rest = iter(arrays)
         like = [next(rest) if is_typed(x) else x for x in operands]
         for x, y in zip(operands, like, strict=True):
-            if is_typed(x) and CONSTANT in noted(x):
-                note_constant(y)
+            copy_notes(x, to=y)
         with across_shards(name_of(eqn)):
             results = f(eqn, like)
         taken[:] = [results is not None]
