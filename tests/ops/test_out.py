@@ -148,6 +148,7 @@ GATHERED_FIRST: dict[str, tuple[Callable[..., Any], Sequence[str], int]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", GATHERED_FIRST)
 def test_operands_are_gathered_first_where_that_sends_least(name: str) -> None:
     f, types, sent = GATHERED_FIRST[name]

@@ -295,6 +295,7 @@ def test_the_cotangent_of_a_carry_is_priced_where_a_step_before_reads_it(steps: 
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("reads", ["the carry", "the sums", "both"])
 @pytest.mark.parametrize("steps", [1, 2])
 def test_the_next_carry_of_a_single_step_is_recomputed_for_the_final_one_alone(steps: int, reads: str) -> None:
