@@ -52,6 +52,9 @@ class Fix(NamedTuple):
         bytes_forward: The bytes that each device sends forward.
         bytes_backward: The bytes that each device sends backward.
         note: Its cost in memory or work, if it sends nothing, or empty.
+        later: The collectives of later ops, in words, or empty: those that finish a pending result, or of the backward
+            pass where an invariant result meets replicated values.
+        bytes_later: The bytes that each device sends in them.
     """
 
     code: str
@@ -60,6 +63,13 @@ class Fix(NamedTuple):
     bytes_forward: int = 0
     bytes_backward: int = 0
     note: str = ""
+    later: str = ""
+    bytes_later: int = 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The sort key of fixes: all bytes that they may lead to, then those that they send themselves."""
+        return self.bytes + self.bytes_later, self.bytes
 
     @property
     def bytes(self) -> int:
@@ -67,11 +77,12 @@ class Fix(NamedTuple):
         return self.bytes_forward + self.bytes_backward
 
     def __str__(self) -> str:
+        later = f"; later: {self.later}, {self.bytes_later} B/device" if self.later else ""
         if self.note and not (self.forward or self.backward):
-            return f"{self.code}   [free, but {self.note}]"
+            return f"{self.code}   [free, but {self.note}{later}]"
         sides = (("forward", self.forward, self.bytes_forward), ("backward", self.backward, self.bytes_backward))
         price = "; ".join(f"{side}: {what}, {size} B/device" if what else f"{side}: none" for side, what, size in sides)
-        return f"{self.code}   [{price}]"
+        return f"{self.code}   [{price}{later}]"
 
 
 #: The operand of a function, or of a product, in a fix or a hint.

@@ -54,7 +54,7 @@ def faults(error: BaseException) -> list[str]:
     for fix in error.fixes:
         if (fix.bytes_forward > 0) > bool(fix.forward) or (fix.bytes_backward > 0) > bool(fix.backward):
             found.append(f"has a fix that sends bytes without saying how: {fix}")
-    costs = [f.bytes_forward + f.bytes_backward for f in error.fixes]
+    costs = [f.order for f in error.fixes]
     if costs != sorted(costs):
         found.append(f"has fixes that cost {costs}")
     return found

@@ -23,13 +23,13 @@ from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
-from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.candidate_types import price_of
-from shtypes.rules.price_fixes import called_names, memory_note
+from shtypes.rules.price_fixes import called_names, later_casts, memory_note
 from shtypes.rules.suggest_fixes import MAX_FIXES
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import in_checkpoint
@@ -80,7 +80,7 @@ def _replace_fixes(
         try:
             with speculative_tracing():
                 fixes = [*_out_fixes_of_call(call, types, codes), *fixes_of_call(call, types, _MAX_TRIED, names)]
-            error.fixes = tuple(sorted(fixes, key=lambda f: f.bytes)[:MAX_FIXES])
+            error.fixes = tuple(sorted(fixes, key=lambda f: f.order)[:MAX_FIXES])
             error.names = tuple(names)
         except Exception:  # no other error of the second evaluation concerns the user: no advice
             error.fixes = ()
@@ -112,7 +112,9 @@ def _out_fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], code
         assert out is not None
         with contextlib.suppress(ShardingTypeError):
             in_out = functools.partial(call, out=ast.literal_eval(out[1]))
-            yield _noted(Fix(code, *priced(in_out, types)), in_out, types)
+            price = priced(in_out, types)
+            results = trace_typed(in_out, list(map(as_jax_type, types))).out_avals
+            yield _noted(Fix(code, *price, **_later(types, results)), in_out, types)
 
 
 def _noted(fix: Fix, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
@@ -163,7 +165,8 @@ def fixes_of_call(
             sent = sum(p.forward_bytes for p in forward), sum(p.backward_bytes for p in backward)
             return " and ".join(words[0]), " and ".join(words[1]), *sent
 
-        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed))
+        later = returns is None
+        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed, later))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]
@@ -198,7 +201,7 @@ def with_out_fixes(
 
     def complete() -> None:
         by_code = {fix.code: fix for fix in (*error.fixes, *out_fixes())}
-        error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.bytes)[:MAX_FIXES])
+        error.fixes = tuple(sorted(by_code.values(), key=lambda f: f.order)[:MAX_FIXES])
 
     if holds_tracers((op, chosen)):
         out_fixes()
@@ -216,14 +219,14 @@ def _out_fixes(
     finish: Callable[[Any, Any], Any],
     chosen: Callable[[Any], Callable[..., Any]] | None,
 ) -> list[Fix]:
-    outs: list[Any] = []
+    outs: dict[Any, Sequence[ShType]] = {}
 
     def finishing(goals: Sequence[Any]) -> list[Callable[..., Any]]:
         return [functools.partial(_finish, finish, out) for out in goals]
 
     def finishing_all(natural: Sequence[Any]) -> list[Callable[..., Any]]:
-        outs[:] = _outs(natural, types)
-        return finishing(outs)
+        outs.update(_outs(natural, types))
+        return finishing([*outs])
 
     if chosen is None:
         prices = priced_before_each(op, types, finishing_all)
@@ -239,11 +242,23 @@ def _out_fixes(
             prices = priced_before_each(f, types, lambda _, last=last: last)  # type: ignore[misc]
             priced_ops |= {out: (f, price) for out, price in zip(goals, prices, strict=True)}
     fixes = []
-    for out in outs:
+    for out, results in outs.items():
         f, price = priced_ops[out]
         code = f"({', '.join(map(_quoted, out))})" if isinstance(out, tuple) else _quoted(out)
-        fixes.append(_noted(Fix(f"sh.{name}(..., out={code})", *price), _composed(f, *finishing([out])), types))
+        fix = Fix(f"sh.{name}(..., out={code})", *price, **_later(types, results))
+        fixes.append(_noted(fix, _composed(f, *finishing([out])), types))
     return fixes
+
+
+def _later(types: Sequence[ShType], results: Sequence[ShType]) -> dict[str, Any]:
+    """What later ops send to finish pending results of operands that are not, and where invariant ones are cast."""
+    pending = {a for t in types for a in t.axes(State.UNREDUCED)}
+    own = [t.with_axes([a for a in t.axes(State.UNREDUCED) if a in pending], State.REDUCED) for t in results]
+    finished = [price_of(t, finished_type(t)) for t in own]
+    casts = later_casts(types, results, results)
+    words = [*(p.forward for p in finished), *(p.backward for p in finished), casts.later]
+    sent = sum(p.bytes for p in finished) + casts.bytes_later
+    return {"later": " and ".join(filter(None, words)), "bytes_later": sent}
 
 
 def _composed(f: Callable[..., Any], g: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,12 +273,15 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _outs(natural: Sequence[Any], types: Sequence[ShType]) -> list[Any]:
-    """The candidates for ``out=``: the types of the results, these with reduced axes, and those of the operands."""
+def _outs(natural: Sequence[Any], types: Sequence[ShType]) -> dict[Any, Sequence[ShType]]:
+    """The candidates for ``out=``: the types of the results, these with reduced axes, and those of the operands.
+
+    The keys are what to write.
+    """
     result_types = [[*natural], [_as_reduced(t, types) for t in natural]]
     result_types += [[t] for t in types if [(x.shape, x.dtype) for x in natural] == [(t.shape, t.dtype)]]
-    texts = dict.fromkeys(tuple(map(target_text, outs)) for outs in result_types)
-    return [outs[0] if len(outs) == 1 else outs for outs in texts]
+    by_texts = {tuple(map(target_text, outs)): outs for outs in reversed(result_types)}
+    return {texts[0] if len(texts) == 1 else texts: outs for texts, outs in reversed(by_texts.items())}
 
 
 def _as_reduced(t: ShType, types: Sequence[ShType]) -> ShType:

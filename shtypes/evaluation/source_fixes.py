@@ -330,14 +330,15 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         lifted = f"sh.lift({step.body.at_specs.name}, at={{{places}}})"
         code = f"{code}; {lifted}" if parts and "  # " not in code else f"{lifted}; {code}" if parts else lifted
     if undifferentiated == {True}:
-        fix = fix._replace(backward="", bytes_backward=0)
+        fix = fix._replace(backward="", bytes_backward=0, later="", bytes_later=0)
     if not times or times == {1}:
         return fix._replace(code=code)
     if len(times) > 1:
         return None  # the fix has one price for all reshards
     (n,) = times
-    forward, backward = (f"{n} times {words}" if words else "" for words in (fix.forward, fix.backward))
-    return Fix(code, forward, backward, n * fix.bytes_forward, n * fix.bytes_backward, fix.note)
+    forward, backward, later = (f"{n} times {w}" if w else "" for w in (fix.forward, fix.backward, fix.later))
+    sent = n * fix.bytes_forward, n * fix.bytes_backward
+    return Fix(code, forward, backward, *sent, fix.note, later, n * fix.bytes_later)
 
 
 def _written(parts: Sequence[tuple[Name, str]], step: Step) -> str:

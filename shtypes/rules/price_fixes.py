@@ -10,6 +10,7 @@ from shtypes.resharding import Cost, Direction, Price, cost
 from shtypes.rules.candidate_types import least_cost, price_of, replication_penalty
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State
+from shtypes.types.policy import replicated
 from shtypes.types.target import target_text
 
 #: The communication inside an op that consists of others, for operands that type.
@@ -28,6 +29,13 @@ class FixPrice(NamedTuple):
     sent: Cost  # bytes that each device sends
     forward: int  # bytes in the forward pass
     casts: int  # the number of casts that the rule inserts
+
+
+class Later(NamedTuple):
+    """What later ops send for what a fix leaves."""
+
+    later: str  # in words
+    bytes_later: int
 
 
 class Candidate(NamedTuple):
@@ -126,14 +134,27 @@ class Pricing:
             bytes_forward=forward,
             bytes_backward=backward,
             note="" if forward or backward else _note(self.operands, typing.operands),
+            **later_casts(self.operands, operands, typing.results)._asdict(),
         )
         memory = sum(t.local_bytes for t in (*typing.operands, *typing.results))
         work = -_sharing(typing.operands)
         sent = cost(forward, backward, self.minimize)
         pairs = zip(self.operands, operands, strict=True) if self._decides else ()
         penalties = [replication_penalty(*pair, self.minimize) for pair in pairs]
-        price = FixPrice(total_cost((sent, *penalties)), memory, work, sent, forward, casts)
+        later = cost(0, fix.bytes_later * (not self._decides), self.minimize)
+        price = FixPrice(total_cost((sent, *penalties, later)), memory, work, sent, forward, casts)
         return Candidate(price, fix, typing.results, operands)
+
+
+def later_casts(before: Iterable[ShType], after: Iterable[ShType], results: Iterable[ShType]) -> Later:
+    """The casts of invariant results to replicated, on the axes on which values became invariant."""
+    was, became = ({a for t in types for a in t.axes(State.INVARIANT)} for types in (before, after))
+    prices = [
+        price_of(t, t.with_axes([a for a in t.axes(State.INVARIANT) if a in became - was], replicated()))
+        for t in results
+        if t.differentiable
+    ]
+    return Later(" and ".join(p.backward for p in prices if p.backward), sum(p.backward_bytes for p in prices))
 
 
 def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -95,16 +95,19 @@ def priced_fixes(
     most_tried: int,
     names: Sequence[str] | None = None,
     immovable: Sequence[int] = (),
+    later: bool = True,
 ) -> tuple[Fix, ...]:
     """`fixes` for a call, for which ``inside`` is an estimate.
 
     ``price`` is its exact communication with resharded operands: descriptions and bytes, forward and backward.
+    ``later`` is whether backward passes outside of the program are to come.
     """
     candidates = []
     for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, immovable=immovable).best():
-        fix = Fix(c.fix.code, *price(c.operands), c.fix.note)
-        sent = fix.bytes, fix.bytes
-        exact = c.price._replace(counted=sent, sent=sent, forward=fix.bytes_forward)
+        after = (c.fix.later, c.fix.bytes_later) if later else ()
+        fix = Fix(c.fix.code, *price(c.operands), c.fix.note, *after)
+        counted, sent = fix.order
+        exact = c.price._replace(counted=(counted, counted), sent=(sent, sent), forward=fix.bytes_forward)
         candidates.append(c._replace(fix=fix, price=exact))
     return tuple(c.fix for c in cheapest_of_each_result(candidates))
 

@@ -251,7 +251,7 @@ GOLDEN = """\
   where: HERE: cross_entropy(f32[4@dp, 4, vocab@tp], i32[4@dp,4])
   why:   each device holds only its slice of that dim, and the result needs all of it
   fix:   sh.nn.cross_entropy(..., out="[4@dp,4]{I:tp}")   [forward: 2 times all-reduce over `tp`, 96 B/device; \
-backward: none]
+backward: none; later: all-reduce over `tp`, 32 B/device]
   fix:   sh.nn.cross_entropy(..., out="[4@dp,4]")   [forward: 2 times all-reduce over `tp`, 96 B/device; \
 backward: all-reduce over `tp`, 32 B/device]"""
 

@@ -96,7 +96,8 @@ def test_a_sharded_spatial_dim_is_refused_with_prices() -> None:
     assert {str(f) for f in error.fixes} >= {
         'sh.reshard(x, "[4@x,4,6,6]")   [forward: all-to-all over `x`, 576 B/device; '
         "backward: all-to-all over `x`, 576 B/device]",
-        'sh.reshard(x, "[4,4,6,6]{I:x}")   [forward: all-gather over `x`, 1152 B/device; backward: none]',
+        'sh.reshard(x, "[4,4,6,6]")   [forward: all-gather over `x`, 1152 B/device; '
+        "backward: reduce-scatter over `x`, 1152 B/device]",
     }
 
 

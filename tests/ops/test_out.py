@@ -268,3 +268,23 @@ def test_a_refused_call_offers_types_for_its_own_operands(call: Any, types: Any,
     with pytest.raises(sh.ShardingTypeError) as caught:
         call(*map(sh.abstract_array, types))
     assert {fix.code for fix in caught.value.fixes} >= fixes
+
+
+def _resharded(goal: str, x: Any) -> Any:
+    return sh.reshard(x, goal)
+
+
+def test_a_fix_with_an_invariant_result_says_what_a_use_with_replicated_values_sends() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 4})):
+
+        def loss(as_fixed: Callable[[Any], Any], a: Any, b: Any) -> Any:
+            return sh.sum(sh.sort(as_fixed(a), axis=0) * b)
+
+        with pytest.raises(sh.ShardingTypeError) as caught:
+            sh.sort(sh.abstract_array("f32[8@x]"), axis=0)
+        of_goals = {'sh.reshard(x, "[8]")': "[8]", 'sh.reshard(x, "[8]{I:x}")': "[8]{I:x}"}
+        fixes = [f for f in caught.value.fixes if f.code in of_goals]
+        assert [f.code for f in fixes] == [*of_goals]
+        for fix, goal in zip(fixes, of_goals.values(), strict=True):
+            step = sh.grad(functools.partial(loss, functools.partial(_resharded, goal)), argnums=(0, 1))
+            assert sh.ledger(step, "f32[8@x]", "f32[8]").total.bytes == fix.bytes + fix.bytes_later

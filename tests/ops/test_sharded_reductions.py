@@ -160,12 +160,14 @@ GOLDEN = """\
 `max` reduces dim 1, which is sharded on mesh axis `y`
   where: HERE: max(f32[4@x,4096@y])
   why:   each device holds only its slice of that dim, and the result needs all of it
-  fix:   sh.max(..., out="[4@x]{I:y}")   [forward: 2 times all-reduce over `y`, 16 B/device; backward: none]
+  fix:   sh.max(..., out="[4@x]{I:y}")   [forward: 2 times all-reduce over `y`, 16 B/device; backward: none; \
+later: all-reduce over `y`, 8 B/device]
   fix:   sh.max(..., out="[4@x]")   [forward: 2 times all-reduce over `y`, 16 B/device; backward: all-reduce over `y`, \
 8 B/device]
   fix:   sh.reshard(x, "[4@(x,y),4096]")   [forward: all-to-all over `y`, 8192 B/device; backward: all-to-all \
 over `y`, 8192 B/device]
-  fix:   sh.reshard(x, "[4@x,4096]{I:y}")   [forward: all-gather over `y`, 16384 B/device; backward: none]"""
+  fix:   sh.reshard(x, "[4@x,4096]{I:y}")   [forward: all-gather over `y`, 16384 B/device; backward: none; \
+later: all-reduce over `y`, 8 B/device]"""
 
 
 def refusal(f: Callable[[Any], Any], t: str) -> sh.ShardingTypeError:

@@ -222,7 +222,7 @@ def g_10(x: A[sh.Array, "f32[a]"], y: A[sh.Array, "f32[b@dp]"]) -> None:
 # 154:13: `sqrt` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 154:13: each device holds one term of the sum, and sqrt(a + b) is not sqrt(a) + sqrt(b)
 # 154:13: in sqrt(f32[]{U:dp})
-# 154:13: fix: sh.reshard(total, "[]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 154:13: fix: sh.reshard(total, "[]{I:dp}")   [forward: all-reduce over `dp`; backward: none; later: all-reduce over `dp`]
 # 167:17: type tuple[f32[b@dp], f32[a]]
 # 168:11: argument `pair[0]` of `f_10` is f32[b@dp], not f32[n]  [sharding]
 # 168:11: dim 0 (`n`) is sharded over `dp`, and the signature has it not sharded

@@ -150,7 +150,7 @@ def f_4(w: Weights_4, p: Params_4, pair: Pair_4, ids: A[sh.Array, "i32[batch@dp]
 # 85:12: `exp` is nonlinear in the operand, which is unreduced on mesh axis `dp`  [sharding]
 # 85:12: each device holds one term of the sum, and exp(a + b) is not exp(a) + exp(b)
 # 85:12: in exp(f32[]{U:dp})
-# 85:12: fix: sh.reshard(p.total, "[]{I:dp}")   [forward: all-reduce over `dp`; backward: none]
+# 85:12: fix: sh.reshard(p.total, "[]{I:dp}")   [forward: all-reduce over `dp`; backward: none; later: all-reduce over `dp`]
 # 86:17: type f32[n@dp]
 # 119:17: type f32[batch@dp, hidden@tp]
 # 120:17: type f32[batch@dp, latent]
