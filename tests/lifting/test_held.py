@@ -86,6 +86,9 @@ ALL: dict[str, Held] = {
     "blocks beside one another": Held(
         lambda *a: jnp.hstack(a), [f32(512), f32(512)], ("[512@x]",) * 2, 2 * 4 * 64, 6 * 4 * 64
     ),
+    "the gradient of a roll": Held(
+        gradients(lambda x: jnp.roll(x, 3, 0), 1), (TABLE,), ("[512@x,16]",), 2 * 3 * ROW, SHARD + 8 * ROW
+    ),
     "two selections of one row": Held(
         lambda x: jnp.partition(x, 8), (f32(512),), ("[512@x]",), 7 * 64 * 4, 32 * 64 * 4
     ),
@@ -95,6 +98,9 @@ ALL: dict[str, Held] = {
         ("[512@x,16]",),
         5 * SHARD // 16,
         4 * SHARD,
+    ),
+    "a quantile of what is a number": Held(
+        lambda x: jnp.nanquantile(x, 0.3, 0), (TABLE,), ("[512@x,16]",), 7 * SHARD // 8, 2 * SHARD + 8 * ROW
     ),
 }
 

@@ -102,6 +102,8 @@ class Evaluation:
             return self._of_sources(eqn, xs, functools.partial(beside, eqn, self.dim))
         if name in LINEAR and self._alike(xs):
             return self._of_sources(eqn, xs, lambda _: {})
+        if name == "add_any" and (joined := _joined(list(map(self._as_moved, xs)))):
+            return [joined]
         size = eqn.outvars[0].aval.shape[self.dim]
         spreads = [not getattr(x, "ndim", 1) or self._size(x) != size for x in xs]  # is broadcast along the dim
         along = [x for x, s in zip(xs, spreads, strict=True) if not s]
@@ -313,6 +315,15 @@ def _in_common(values: Sequence[Moved]) -> tuple[list[Any], list[np.ndarray]]:
         sources += x.sources
         origins.append(np.stack([np.array(numbers)[x.origin[:, 0]], x.origin[:, 1]], -1))
     return sources, origins
+
+
+def _joined(values: Sequence[Moved]) -> Moved | None:
+    """The sum of values, as gradients of the parts of a split, where no place of more than one is not a zero."""
+    sources, origins = _in_common(values)
+    zeros = [k for k, y in enumerate(sources) if isinstance(y, (float, np.generic, np.ndarray)) and not np.any(y)]
+    is_some = np.stack([~np.isin(origin[:, 0], zeros) for origin in origins])
+    nth = is_some.argmax(0)
+    return None if np.any(is_some.sum(0) > 1) else Moved(tuple(sources), np.stack(origins)[nth, np.arange(len(nth))])
 
 
 def _after(first: Callable[[Any], Any] | None, on: Callable[[Any], Sequence[Any]]) -> Callable[[Any], Any]:

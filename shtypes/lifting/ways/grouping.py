@@ -31,7 +31,7 @@ from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import sorts_with_iota
 from shtypes.lifting.ways.paddings import with_paddings
 from shtypes.lifting.ways.permutations import with_unique_places
-from shtypes.lifting.ways.selection import in_any_order, selections
+from shtypes.lifting.ways.selection import selections
 from shtypes.lifting.ways.uses import uses_of
 from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
 
@@ -46,8 +46,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
-    jaxpr = in_any_order(with_kept_updates(with_unique_places(jaxpr)))
-    jaxpr = _with_moves_of_their_own(jaxpr)
+    jaxpr = _with_moves_of_their_own(with_kept_updates(with_unique_places(jaxpr)))
     selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})
     groups = [g for g in groups if _may_be_call(jaxpr, g, odd)]
@@ -238,21 +237,13 @@ def _closed(jaxpr: Any, groups: Sequence[Sequence[int]]) -> list[list[int]]:
 
     Groups that depend on what cannot be in a group are left out.
     """
-    number = uses_of(jaxpr).number
-    before = [{number[v] for v in variables(e.invars) if v in number} for e in jaxpr.eqns]
     members = {i for g in groups for i in g}
     closed: list[set[int]] = []
     for group in groups:
         inside, size = set(group), 0
         while len(inside) > size:
             size = len(inside)
-            needed = set(inside)
-            for i in range(max(inside), min(inside), -1):
-                if i in needed:
-                    needed |= before[i]
-            for i in sorted(needed):  # those that depend on others inside, too
-                if not before[i].isdisjoint(inside):
-                    inside.add(i)
+            inside = uses_of(jaxpr).with_between(inside)
             inside.update(*(g for g in closed if g & inside))
         closed = [*(g for g in closed if not g & inside), inside]
 

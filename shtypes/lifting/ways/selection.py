@@ -2,7 +2,7 @@
 
 A sort of which only some places are read is one call with its readers (`grouping`). The devices search each element bit
 by bit: they count how many elements are below the candidate. Readers to which the order does not matter, such as sums,
-read the operand of the sort.
+read the operand of the sort then.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from jax import lax
 from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value, variables
 from shtypes._compat.plain_programs import Search
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.interpreter import evaluate
 from shtypes.evaluation.rows.elementwise import acts_per_element
-from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, innermost, way
+from shtypes.lifting.ways.moving import GROUPED
 from shtypes.lifting.ways.order import elements_before
 from shtypes.lifting.ways.uses import is_one_of, uses_of
 from shtypes.ops.reinterpret import stop_gradient
-from shtypes.ops.sharded_reductions import as_varying
+from shtypes.ops.sharded_reductions import as_varying, total
 from shtypes.ops.shards import Axes, all_gather_invariant, along, axes_of, bound, of_device, part, psum, type_of
 from shtypes.types import State
 
@@ -62,16 +63,32 @@ def _places_read(eqn: Any, dim: int) -> tuple[int, Callable[[Sequence[Any]], Any
 
 
 def selections(jaxpr: Any) -> Iterator[list[int]]:
-    """The equation numbers of sorts of which only some places are read, each with its readers."""
+    """The equation numbers of sorts of which only some places are read in order, with the readers and what is between.
+
+    Places may depend on what is read in any order, such as how many elements are numbers.
+    """
     uses = uses_of(jaxpr)
     for i, eqn in enumerate(jaxpr.eqns):
         dim = sorted_dim(eqn)
         if dim is None or is_literal(eqn.invars[0]) or not _key_bits(eqn.invars[0].aval.dtype):
             continue
-        readers = sorted(uses.readers[eqn.outvars[0]])
+        readers = _readers_in_order(jaxpr, i, dim)
         counts = [j < len(jaxpr.eqns) and _places_read(jaxpr.eqns[j], dim)[0] for j in readers]
         if readers and all(counts) and sum(counts) <= _MOST:
-            yield [i, *readers]
+            group = uses.with_between([i, *readers])
+            if all(uses.before[j].isdisjoint(readers) for j in group):
+                yield sorted(group)
+
+
+def _readers_in_order(jaxpr: Any, i: int, dim: int) -> list[int]:
+    """The numbers of the equations to which the order along a dim of the result of equation ``i`` matters.
+
+    To those that read the result of a group it does not.
+    """
+    (y,), eqns = jaxpr.eqns[i].outvars, jaxpr.eqns
+    ordered = _ordered(jaxpr, dim) - ({y} if jaxpr in GROUPED else set())
+    read = uses_of(jaxpr).readers[y] - ({len(eqns)} if jaxpr in GROUPED else set())
+    return sorted(j for j in read if j == len(eqns) or not _reads_in_any_order(eqns[j], y, dim, ordered))
 
 
 def _reads_in_any_order(eqn: Any, v: Any, dim: int, ordered: set[Any]) -> bool:
@@ -96,21 +113,6 @@ def _ordered(jaxpr: Any, dim: int) -> set[Any]:
     return ordered
 
 
-def in_any_order(jaxpr: Any) -> Any:
-    """Replaces sorted arrays by the operands of the sorts where the order does not matter."""
-    sorts = {e.outvars[0]: (e.invars[0], dim) for e in jaxpr.eqns if (dim := sorted_dim(e)) is not None}
-    ordered = {dim: _ordered(jaxpr, dim) for _, dim in sorts.values()}
-
-    def may_read(eqn: Any, v: Any) -> bool:
-        return v in sorts and _reads_in_any_order(eqn, v, sorts[v][1], ordered[sorts[v][1]])
-
-    eqns = []
-    for eqn in jaxpr.eqns:
-        free = {v: sorts[v][0] for v in variables(eqn.invars) if may_read(eqn, v)}
-        eqns.append(eqn.replace(invars=[v if is_literal(v) else free.get(v, v) for v in eqn.invars]) if free else eqn)
-    return with_used(jaxpr, eqns)
-
-
 @way(*CALLS, only=is_one_of(selections))
 def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sends an all-reduce of a count for each bit, place and row; of floats one more, and a gather of the candidates.
@@ -118,15 +120,22 @@ def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     Those are ``(bits + 1) 2 (n - 1) / n + n - 1`` values of 4 bytes on ``n`` devices; backward nothing.
     """
     body = jaxpr_of(eqn.params["jaxpr"])
-    first, *readers = body.eqns
+    first, *others = body.eqns
     env = dict(zip((*body.constvars, *body.invars), (*captured(eqn.params["jaxpr"]), *operands), strict=True))
     x, dim = env[first.invars[0]], sorted_dim(first)
     axes = () if dim is None or not is_typed(x) else axes_of(x, dim)
-    if dim is None or not axes or not type_of(x).size or body.outvars != [e.outvars[0] for e in readers]:
+    if dim is None or not axes or not type_of(x).size:
         return None
+    readers = [body.eqns[i] for i in _readers_in_order(body, 0, dim)]
+    env[first.outvars[0]] = x
+    for e in others:
+        if e not in readers:
+            read = list(dict.fromkeys(variables(e.invars)))
+            alone = body.replace(constvars=[], invars=read, eqns=[e], outvars=e.outvars)
+            env.update(zip(e.outvars, map(_finished, evaluate(alone, [], [env[v] for v in read])), strict=True))
     counts, which = zip(*(_places_read(e, dim) for e in readers), strict=True)
-    others = [[literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]] for e in readers]
-    places = [f(xs) for f, xs in zip(which, others, strict=True)]
+    of_readers = [[literal_value(v) if is_literal(v) else env[v] for v in e.invars[1:]] for e in readers]
+    places = [f(xs) for f, xs in zip(which, of_readers, strict=True)]
     if not all(map(_is_replicated, places)):
         return None
     last = type_of(x).ndim - 1  # of which searches need no copies
@@ -134,7 +143,13 @@ def by_bits(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     rows = _transposed(found, last, dim)
     ends = np.cumsum(counts).tolist()
     parts = [part(rows, start, stop, dim) for start, stop in zip([0, *ends], ends, strict=False)]
-    return list(map(_read_again, parts, readers))
+    env.update((e.outvars[0], _read_again(rows, e)) for rows, e in zip(parts, readers, strict=True))
+    return [env[v] for v in body.outvars]
+
+
+def _finished(x: Any) -> Any:
+    """A value whose pending sum is finished: what is read in several places is sent once."""
+    return total(x, axes, State.REDUCED) if is_typed(x) and (axes := type_of(x).axes(State.UNREDUCED)) else x
 
 
 def _is_replicated(places: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from shtypes._compat.in_force import set_at
@@ -41,6 +41,22 @@ class Uses:
         return [
             (i, eqns[i]) for i in sorted(self.readers[v] - {len(eqns)}) if eqns[i].primitive.name in names or not names
         ]
+
+    @functools.cached_property
+    def before(self) -> list[set[int]]:
+        """For each equation, the numbers of those that make its operands."""
+        return [{self.number[v] for v in variables(e.invars) if v in self.number} for e in self.jaxpr.eqns]
+
+    def with_between(self, numbers: Collection[int]) -> set[int]:
+        """The numbers of equations, and of those that depend on one and on which another depends."""
+        inside = needed = {*numbers}
+        for i in range(max(inside), min(inside), -1):
+            if i in needed:
+                needed = needed | self.before[i]
+        for i in sorted(needed):
+            if not self.before[i].isdisjoint(inside):
+                inside = inside | {i}
+        return inside
 
     @functools.cached_property
     def sized(self) -> set[Any]:
