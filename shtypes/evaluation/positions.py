@@ -161,6 +161,26 @@ def _call(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     return [place_of(v) for v in map(positions_in(body, dict(known)), body.outvars)]
 
 
+def inside(eqn: Any, about: Sequence[Any]) -> list[Any]:
+    """What the arguments of the body of a call or loop count, from what its operands do; a carry is not known."""
+    if eqn.primitive.name != "scan":
+        return [*about]
+    consts, carries = int(eqn.params["num_consts"]), int(eqn.params["num_carry"])
+    return [*about[:consts], *[None] * carries, *(_moved(each, -1) for each in about[consts + carries :])]
+
+
+def _moved(about: Any, by: int) -> Any:
+    """The note on all steps of a loop, or on one of them, by that on the other."""
+    return about._replace(dim=about.dim + by) if isinstance(about, Count) and about.dim + by >= 0 else None
+
+
+def _scan(eqn: Any, xs: Sequence[Any]) -> list[Any]:
+    body = jaxpr_of(eqn.params["jaxpr"])
+    args = (Placed(v.aval.shape, a) for v, a in zip(body.invars, inside(eqn, [*map(place_of, xs)]), strict=True))
+    value = positions_in(body, dict(zip(body.invars, args, strict=True)))
+    return [_moved(place_of(value(v)), 1) for v in body.outvars]
+
+
 def _sort(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     """What counts along the dim of a sort counts in another order after it."""
     about, dim = list(map(place_of, xs)), int(eqn.params["dimension"])
@@ -203,7 +223,7 @@ def note_results(eqn: Any, operands: Sequence[Any], outs: Sequence[Any]) -> None
 
 def positions(eqn: Any, operands: Sequence[Any]) -> Sequence[Any]:
     """What the results of an equation count, from its operands; None if unknown, as it is of those beyond the last."""
-    several = {"jit": _call, "sort": _sort}.get(eqn.primitive.name)
+    several = {"jit": _call, "scan": _scan, "sort": _sort}.get(eqn.primitive.name)
     if several is not None:
         are = [_is_of_positions(v.aval) for v in eqn.outvars]
         notes = several(eqn, operands) if any(are) else []

@@ -424,6 +424,7 @@ def test_scatters_to_the_numbers_of_a_sort_alone_say_that_each_place_is_once() -
     x, i = ROWS[0], np.arange(64)[::-1]
     assert marked(jax.grad(lambda x: jnp.sum(jnp.sin(jnp.sort(x)))), x) == [True]
     assert marked(lambda x: jnp.zeros(64).at[jnp.argsort(x)].set(x), x) == [True]
+    assert marked(jax.grad(lambda x: jnp.sum(jnp.sin(jax.lax.map(jnp.sort, x)))), ROWS) == [True]
     assert marked(lambda x: jnp.zeros(65).at[jnp.argsort(x)].set(x), x) == [False]
     assert marked(lambda x, i: jnp.zeros(64).at[jnp.where(i < 0, jnp.argsort(x), i)].set(x), x, i) == [False]
     assert marked(lambda x, i: x.at[i].add(x), x, i) == [False]

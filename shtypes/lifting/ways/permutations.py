@@ -11,7 +11,7 @@ from jax import lax
 
 from shtypes._compat.jaxprs import jaxpr_of, with_equations
 from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.positions import Count, Placed, place_of, positions_in
+from shtypes.evaluation.positions import Count, Placed, inside, place_of, positions_in
 from shtypes.evaluation.rows.lookups import applies
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, way
@@ -33,9 +33,9 @@ def _marked(jaxpr: Any, places: tuple[Any, ...]) -> Any:
     value = positions_in(jaxpr, dict(zip(jaxpr.invars, args, strict=True)))
     eqns = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in CALLS:
+        if eqn.primitive.name in (*CALLS, "scan"):
             closed = eqn.params["jaxpr"]
-            body = _marked(jaxpr_of(closed), tuple(place_of(value(v)) for v in eqn.invars))
+            body = _marked(jaxpr_of(closed), tuple(inside(eqn, [place_of(value(v)) for v in eqn.invars])))
             if body is not jaxpr_of(closed):
                 eqn = eqn.replace(params={**eqn.params, "jaxpr": with_equations(closed, body.eqns, body.outvars)})
         elif (d := _scattered_dim(eqn)) is not None and place_of(value(eqn.invars[1])) == Count(d, in_order=False):
