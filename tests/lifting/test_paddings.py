@@ -66,6 +66,10 @@ def sums(x: Any) -> Any:
     return lax.reduce_window(y, 0.0, lax.add, (1, 3, 1, 1), (1, 1, 1, 1), "VALID")[:, 1:-1]
 
 
+def convolved(x: Any, k: Any) -> Any:
+    return jnp.convolve(x, k)[: x.shape[0]]
+
+
 IMAGE, LINE = f32(2, 16, 8, 3), f32(2, 16, 3)
 ROWS, BOTH, SEQUENCE = "[2,16@x,8,3]", "[2,16@x,8@y,3]", "[2,16@x,3]"
 CASES = [
@@ -75,6 +79,7 @@ CASES = [
     Case("causal", causal, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
     Case("cropped", cropped, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
     Case("padded_kernel", padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case("convolved", convolved, (f32(16), f32(4)), ("[16@x]", "[4]"), (12, 24)),
     Case("min_pool", min_pool, (IMAGE,), (ROWS,), (192, 288)),
     Case("sums", sums, (IMAGE,), (ROWS,), (192, 288)),
     Case("max_pool", max_pool, (IMAGE,), (BOTH,), (216, 384)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from jax import lax
 
@@ -17,13 +17,16 @@ from shtypes.lifting.ways.moving import cuts_of, padding_of
 from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.uses import Pairs
 
+#: The primitives by which dims are split and merged, and dims of size 1 come and go.
+_RESHAPES: Final = ("reshape", "squeeze", "broadcast_in_dim", "reduce_sum")
+
 
 def with_padded_blocks(jaxpr: Any) -> Any:
     """Pads dims after they are split into blocks that are padded as a whole, and crops such before they are merged.
 
     Crops sums before they are added: in gradients of what several parts were taken of, these are padded and added.
     """
-    return _Swapping(jaxpr, "reshape", "add_any").program()
+    return _Swapping(jaxpr, *_RESHAPES, "add_any").program()
 
 
 class _Swapping(Pairs):
@@ -51,14 +54,14 @@ def _of_terms(added: Any, crop: Any) -> list[Any] | None:
 
 def _swapped(first: Any, second: Any) -> list[Any] | None:
     """The other order of a pad and a reshape of blocks; None if they are not such."""
-    splits = second.primitive.name == "reshape" and first.primitive.name == "pad"
-    if not splits and (first.primitive.name != "reshape" or second.primitive.name not in ("pad", "slice")):
+    splits = _reshapes(second) and first.primitive.name == "pad"
+    if not splits and (not _reshapes(first) or second.primitive.name not in ("pad", "slice")):
         return None
     reshape, pad = (second, first) if splits else (first, second)
     pads = padding_of(pad) or {}
     moved = [d for d, each in pads.items() if any(each)]
     flat, blocks = (reshape.invars[0], reshape.outvars[0]) if splits else (reshape.outvars[0], reshape.invars[0])
-    if len(moved) != 1 or reshape.params["dimensions"] is not None or is_literal(pad.invars[0]):
+    if len(moved) != 1 or is_literal(pad.invars[0]):
         return None
     low, high, gap = pads[moved[0]]
     found = _block(flat.aval.shape, blocks.aval.shape, *moved)
@@ -77,11 +80,19 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
     return equations_of(swapped, [first.invars[0], *pad.invars[1:]], second, second.outvars)[0]
 
 
+def _reshapes(eqn: Any) -> bool:
+    """Whether an equation changes the shape alone."""
+    name, p = eqn.primitive.name, eqn.params
+    if name in ("broadcast_in_dim", "reduce_sum"):
+        return bool(eqn.outvars[0].aval.size == eqn.invars[0].aval.size)
+    return name == "squeeze" or (name == "reshape" and p["dimensions"] is None)
+
+
 def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:
     """The dim of the blocks into which a dim is split, and the size of each; None if there is none."""
     before = math.prod(flat[:d])
     for e in range(len(blocks)):
-        if math.prod(blocks[:e]) == before and blocks[e] > 1 and flat[d] % blocks[e] == 0 and flat[d] > blocks[e]:
+        if math.prod(blocks[:e]) == before and blocks[e] > 1 and flat[d] % blocks[e] == 0:
             inner = next((k for k in range(e + 1, len(blocks) + 1) if math.prod(blocks[e:k]) == flat[d]), None)
             return None if inner is None else (e, flat[d] // blocks[e])
     return None

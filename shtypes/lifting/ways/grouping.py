@@ -22,7 +22,6 @@ from shtypes._compat.plain_programs import alone, trace_plain
 from shtypes.evaluation.table import REWRITES
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.before_slices import before_slices
-from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.kept_updates import with_kept_updates
@@ -45,7 +44,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """
     if jaxpr in GROUPED:
         return jaxpr
-    jaxpr = before_slices(with_padded_blocks(with_paddings(jaxpr)), sharded)
+    jaxpr = before_slices(with_paddings(jaxpr), sharded)
     jaxpr = _with_moves_of_their_own(with_kept_updates(with_unique_places(jaxpr)))
     selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})

@@ -6,17 +6,21 @@ devices divide.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, literal_value
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variables
 from shtypes.evaluation.rows.families import ints
+from shtypes.lifting.ways.blocks import with_padded_blocks
+from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moving import cuts_of, padding_of
+from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.uses import Pairs
-from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of
+from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of, places
 
 #: Windows whose operands may be padded.
 _PADDED: Final = (CONV, *REDUCE_WINDOWS)
@@ -40,9 +44,29 @@ def _reads(eqn: Any) -> list[_Read]:
     return [_Read(range(eqn.outvars[0].aval.ndim), "base_dilation")] if eqn.primitive.name in _PADDED else []
 
 
+@functools.lru_cache(maxsize=256)
+def _has_windows(jaxpr: Any) -> bool:
+    calls = (jaxpr_of(e.params["jaxpr"]) for e in jaxpr.eqns if e.primitive.name in CALLS)
+    return any(map(places, jaxpr.eqns)) or any(map(_has_windows, calls))
+
+
+def _with_windows_beside_moves(jaxpr: Any) -> Any:
+    """Opens calls with windows of which an operand is padded or a result is cropped, as `jnp.convolve` and a slice."""
+    moves = [e for e in jaxpr.eqns if any(map(any, (padding_of(e) or {}).values()))]
+    near = {v for e in moves for v in (*variables(e.invars), *e.outvars)}
+    calls = [e for e in jaxpr.eqns if e.primitive.name in CALLS and _has_windows(jaxpr_of(e.params["jaxpr"]))]
+    beside = {id(e) for e in calls if not near.isdisjoint((*variables(e.invars), *e.outvars))}
+    of_others = {id(e) for e in calls} - beside
+
+    def opens(eqn: Any, _: bool) -> bool:
+        return id(eqn) not in of_others and _has_windows(jaxpr_of(eqn.params["jaxpr"]))
+
+    return opened(jaxpr, opens) if beside else jaxpr
+
+
 def with_paddings(jaxpr: Any) -> Any:
     """Merges pads of what windows read, and crops of what they alone are read for, into the windows."""
-    return _Merging(jaxpr, *_PADDED, SCATTER).program()
+    return _Merging(with_padded_blocks(_with_windows_beside_moves(jaxpr)), *_PADDED, SCATTER).program()
 
 
 class _Merging(Pairs):
