@@ -143,11 +143,10 @@ class JaxFunction:
         values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         out = objective().out
-        if out is not None and _grows(trace.jaxpr):
-            traced = functools.partial(_traced_in_way, run_equations, types)
-            if isinstance(way := self._way(key, trace, types, out, traced), _Gathered):
-                values = list(map(way.of, values))
-                types = tuple([x.type for x in values])
+        grows = out is not None and _grows(trace.jaxpr, values)
+        if grows and isinstance(way := self._way_of(key, run_equations, values, out), _Gathered):
+            values = list(map(way.of, values))
+            types = tuple([x.type for x in values])
         try:
             self._typed(key, trace, types, constants)
         except ShardingTypeError as error:
@@ -191,11 +190,17 @@ class JaxFunction:
         out = objective().out
         if out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
-        types = [x.type for x in values]
-        way = self._way(key, trace, types, out, functools.partial(_traced_in_way, run_equations, types))
-        return _in_way(run_equations, way)(*values)
+        return _in_way(run_equations, self._way_of(key, run_equations, values, out))(*values)
 
-    def _way(self, key: Any, trace: Trace, types: Sequence[ShType], out: Any, traced: Callable[[_Way], _InWay]) -> _Way:
+    def _way_of(self, key: Any, run_equations: Callable[..., list[Any]], values: Sequence[Any], out: Any) -> _Way:
+        """The way of a call of values, of which one that is given twice is sent once."""
+        distinct = {id(x): x for x in values}
+        which = [list(distinct).index(id(x)) for x in values]
+        types = [x.type for x in distinct.values()]
+        traced = functools.partial(_traced_in_way, lambda *xs: run_equations(*[xs[i] for i in which]), types)
+        return self._way((key, *which), types, out, traced)
+
+    def _way(self, key: Any, types: Sequence[ShType], out: Any, traced: Callable[[_Way], _InWay]) -> _Way:
         """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
 
         def finished_program(in_way: _InWay) -> Any:
@@ -278,7 +283,7 @@ class JaxFunction:
 
         def chosen(out: Any) -> Callable[..., Any]:
             with CommScope(Implicit(out=out)):
-                return in_way(self._way(key, trace, types, out, traced))
+                return in_way(self._way(key, types, out, traced))
 
         ways = chosen if has_ways(trace.jaxpr) else None
         return with_out_fixes(refusal, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
@@ -338,10 +343,9 @@ def _in_way(run_equations: Callable[..., list[Any]], way: _Way) -> Callable[...,
     return under_rules(None, run_equations, replace(objective(), out=None, way=way))
 
 
-def _grows(jaxpr: Any) -> bool:
-    """Whether the results of a program have more elements than its operands."""
-    operands, results = (sum(v.aval.size for v in each) for each in (jaxpr.invars, jaxpr.outvars))
-    return bool(results > operands)
+def _grows(jaxpr: Any, values: Sequence[Any]) -> bool:
+    """Whether the results of a program have more elements than its operands, of which equal ones count once."""
+    return bool(sum(v.aval.size for v in jaxpr.outvars) > sum({id(x): x.type.size for x in values}.values()))
 
 
 class _InWay(NamedTuple):

@@ -140,6 +140,7 @@ GATHERED_FIRST: dict[str, tuple[Callable[..., Any], Sequence[str], int]] = {
         ("f32[64@(dp,tp)]", "f32[64@tp]"),
         7 * 8 * 4,
     ),
+    "an operand that is given twice": (lambda x: sh.stack([x, x], out="[_,_]"), ("f32[64@tp]",), 3 * 16 * 4),
     "a matrix with both dims sharded": (
         lambda x: sh.linalg.cholesky(x, out="[_@dp,_@tp]"),
         ("f32[64@dp,64@tp]",),
