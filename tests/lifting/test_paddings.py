@@ -70,6 +70,14 @@ def convolved(x: Any, k: Any) -> Any:
     return jnp.convolve(x, k)[: x.shape[0]]
 
 
+def rows_convolved(x: Any, k: Any) -> Any:
+    return jax.vmap(convolved)(x, k)
+
+
+def in_call(x: Any, k: Any) -> Any:
+    return jax.jit(conv)(jnp.pad(x, ((0, 0), (3, 0), (0, 0))), k)
+
+
 IMAGE, LINE = f32(2, 16, 8, 3), f32(2, 16, 3)
 ROWS, BOTH, SEQUENCE = "[2,16@x,8,3]", "[2,16@x,8@y,3]", "[2,16@x,3]"
 CASES = [
@@ -80,6 +88,8 @@ CASES = [
     Case("cropped", cropped, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
     Case("padded_kernel", padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
     Case("convolved", convolved, (f32(16), f32(4)), ("[16@x]", "[4]"), (12, 24)),
+    Case("rows_convolved", rows_convolved, (f32(3, 16), f32(3, 4)), ("[3,16@x]", "[3,4]"), (36, 72)),
+    Case("in_call", in_call, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
     Case("min_pool", min_pool, (IMAGE,), (ROWS,), (192, 288)),
     Case("sums", sums, (IMAGE,), (ROWS,), (192, 288)),
     Case("max_pool", max_pool, (IMAGE,), (BOTH,), (216, 384)),

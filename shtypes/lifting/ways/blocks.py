@@ -17,8 +17,8 @@ from shtypes.lifting.ways.moving import cuts_of, padding_of
 from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.uses import Pairs
 
-#: The primitives by which dims are split and merged, and dims of size 1 come and go.
-_RESHAPES: Final = ("reshape", "squeeze", "broadcast_in_dim", "reduce_sum")
+#: The primitives by which dims are split, merged and turned, and dims of size 1 come and go.
+_RESHAPES: Final = ("reshape", "squeeze", "broadcast_in_dim", "reduce_sum", "transpose")
 
 
 def with_padded_blocks(jaxpr: Any) -> Any:
@@ -53,7 +53,7 @@ def _of_terms(added: Any, crop: Any) -> list[Any] | None:
 
 
 def _swapped(first: Any, second: Any) -> list[Any] | None:
-    """The other order of a pad and a reshape of blocks; None if they are not such."""
+    """The other order of a pad and a reshape of blocks, or a transpose; None if they are not such."""
     splits = _reshapes(second) and first.primitive.name == "pad"
     if not splits and (not _reshapes(first) or second.primitive.name not in ("pad", "slice")):
         return None
@@ -64,7 +64,8 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
     if len(moved) != 1 or is_literal(pad.invars[0]):
         return None
     low, high, gap = pads[moved[0]]
-    found = _block(flat.aval.shape, blocks.aval.shape, *moved)
+    turn, (d,) = reshape.params.get("permutation"), moved
+    found = (turn.index(d) if splits else turn[d], 1) if turn else _block(flat.aval.shape, blocks.aval.shape, d)
     if found is None or gap or low % found[1] or high % found[1]:
         return None
     (e, size), shape = found, second.outvars[0].aval.shape
@@ -72,20 +73,21 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
 
     def swapped(x: Any, *fill: Any) -> Any:
         if splits:
-            x = x.reshape([n - (low + high if d == e else 0) for d, n in enumerate(blocks.aval.shape)])
+            sizes = [n - (low + high if d == e else 0) for d, n in enumerate(blocks.aval.shape)]
+            x = x.transpose(turn) if turn else x.reshape(sizes)
         config = [(low, high, 0) if d == e else (0, 0, 0) for d in range(x.ndim)]
         y = lax.pad(x, fill[0], config) if fill else lax.slice_in_dim(x, -low, x.shape[e] + high, axis=e)
-        return [y.reshape(shape)]
+        return [y if splits else y.transpose(turn) if turn else y.reshape(shape)]
 
     return equations_of(swapped, [first.invars[0], *pad.invars[1:]], second, second.outvars)[0]
 
 
 def _reshapes(eqn: Any) -> bool:
-    """Whether an equation changes the shape alone."""
+    """Whether an equation changes the shape alone, or the order of dims."""
     name, p = eqn.primitive.name, eqn.params
     if name in ("broadcast_in_dim", "reduce_sum"):
         return bool(eqn.outvars[0].aval.size == eqn.invars[0].aval.size)
-    return name == "squeeze" or (name == "reshape" and p["dimensions"] is None)
+    return name in ("squeeze", "transpose") or (name == "reshape" and p["dimensions"] is None)
 
 
 def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variable
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import CALLS
-from shtypes.lifting.ways.moving import cuts_of, padding_of
+from shtypes.lifting.ways.moving import cuts_of, moves_alone, padding_of
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.uses import Pairs
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of, places
@@ -52,7 +52,7 @@ def _has_windows(jaxpr: Any) -> bool:
 
 def _with_windows_beside_moves(jaxpr: Any) -> Any:
     """Opens calls with windows of which an operand is padded or a result is cropped, as `jnp.convolve` and a slice."""
-    moves = [e for e in jaxpr.eqns if any(map(any, (padding_of(e) or {}).values()))]
+    moves = [e for e in jaxpr.eqns if moves_alone(e) or any(map(any, (padding_of(e) or {}).values()))]
     near = {v for e in moves for v in (*variables(e.invars), *e.outvars)}
     calls = [e for e in jaxpr.eqns if e.primitive.name in CALLS and _has_windows(jaxpr_of(e.params["jaxpr"]))]
     beside = {id(e) for e in calls if not near.isdisjoint((*variables(e.invars), *e.outvars))}
