@@ -6,7 +6,7 @@ Each device binds the primitive on its shards; `EXCEPTIONS` lists the primitives
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 #: From an equation and its operands to the list of results.
@@ -21,8 +21,8 @@ BODIES: Final[dict[str, Row]] = {}
 #: Evaluators of primitives without a row, tried in turn: the first that does not return None.
 FALLBACKS: Final[list[Callable[[Any, list[Any]], list[Any] | None]]] = []
 
-#: Functions that evaluate a primitive along sharded dims without gathering them; None where they do not apply.
-WAYS: Final[dict[str, list[Callable[[Any, Sequence[Any]], Sequence[Any] | None]]]] = {}
+#: How a primitive is evaluated along sharded dims without gathering them: the `Way`s of `lifting.ways.choice`.
+WAYS: Final[dict[str, list[Any]]] = {}
 #: The primitives that move elements along dims: the calls in which these are grouped have a way.
 MOVING: Final[set[str]] = set()
 #: The row that chooses among `WAYS` and the primitive's row, where communication is allowed.

@@ -32,7 +32,7 @@ from shtypes.evaluation.interpreter import by_row, evaluate_closed, row_of
 from shtypes.evaluation.table import ACROSS, BODIES
 from shtypes.evaluation.value_info import PLACES, note, note_constant, of_some, type_of
 from shtypes.lifting import lift as lift_
-from shtypes.lifting.ways.choice import apart, assumes, tried_apart, ways_of
+from shtypes.lifting.ways.choice import apart, tried_apart, ways_of
 from shtypes.lifting.ways.moving import moves_alike
 from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
@@ -80,7 +80,7 @@ def way_options(eqn: Any, size: int, operands: Sequence[Operand | None], *, assu
 
     They are those along the fewest devices that divide the same dims; of ways with the same states the cheapest.
     """
-    if size == 1 or not any(assuming or not assumes(way) for way in ways_of(eqn)):
+    if size == 1 or not any(assuming or not way.assumes for way in ways_of(eqn)):
         return ()
     dims = {n for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape}
     few = next(k for k in range(2, size + 1) if size % k == 0 and all(n % k or n % size == 0 for n in dims))
@@ -191,8 +191,8 @@ class _Probe:
         """The options across shards along the axis, with what they send forward."""
         for seed in self._sharded_seeds():
             for number, way in enumerate(ways_of(self.eqn)):
-                tried = assuming or not assumes(way)
-                traced = self.trace(self._types(seed), functools.partial(way, self.eqn)) if tried else None
+                tried = assuming or not way.assumes
+                traced = self.trace(self._types(seed), functools.partial(way.run, self.eqn)) if tried else None
                 if traced is not None and (option := self._option_of(seed, traced)) is not None:
                     sent = ledger_of(traced.program).total.bytes / self._local_bytes(traced)
                     yield option._replace(sent=sent, way=number)
@@ -365,7 +365,7 @@ def comm_per_byte(
             types = probe.types([[o.operands[i] for o in options] for i in probe.values])
         except ShardingTypeError:  # the axes do not divide a dim
             return None
-        row = probe.typed_row if way is None else functools.partial(ways_of(eqn)[way], eqn)
+        row = probe.typed_row if way is None else functools.partial(ways_of(eqn)[way].run, eqn)
         scope, devices = tried_apart if ways or implicit else apart, 1
         if way is not None:
             devices = math.prod(n for n, o in zip(mesh.axis_sizes, options, strict=True) if o.divides)

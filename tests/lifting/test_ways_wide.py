@@ -800,7 +800,7 @@ def always(case: Case) -> Callable[..., Any]:
 
     def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
         for way in ways_of(eqn):
-            if case.way in (None, way.__name__) and (results := way(eqn, operands)) is not None:
+            if case.way in (None, way.run.__name__) and (results := way.run(eqn, operands)) is not None:
                 return list(results)
         return (ROWS | BODIES)[eqn.primitive.name](eqn, operands)
 

@@ -118,7 +118,7 @@ class _Writer:
             return list(operands)
         p = at_sizes(eqn, x, {d: cut.size for d, cut in plan.results[0].items()})
         outs = [None if cuts else v for v, cuts in zip(eqn.outvars, plan.results, strict=True)]
-        f = with_rule(eqn).fn if eqn.primitive.name == RULED else functools.partial(_bound, eqn.replace(params=p))
+        f = with_rule(eqn).fn if eqn.primitive.name == RULED else lambda *xs: bind_in_program(eqn.replace(params=p), xs)
         try:
             bound = self._traced(f, operands, eqn, outs)
         except (TypeError, ValueError) as error:
@@ -238,10 +238,6 @@ class _Writer:
         eqns, results = equations_of(functools.partial(f, **options), operands, eqn, outs)
         self.eqns += eqns
         return results
-
-
-def _bound(eqn: Any, *xs: Any) -> list[Any]:
-    return bind_in_program(eqn, xs)
 
 
 def _broadcast(x: Any, shape: Sequence[int]) -> Any:

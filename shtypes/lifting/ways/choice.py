@@ -42,7 +42,24 @@ from shtypes.scopes.scope_rules import minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 from shtypes.types import State
 
-Way = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
+_Run = Callable[[Any, Sequence[Any]], Sequence[Any] | None]
+
+
+class Way(NamedTuple):
+    """A way of primitives.
+
+    Attributes:
+        run: Returns the results of an equation of its operands, or None where it does not apply.
+        only: Which equations it applies to; the solver takes a call that has a way as one operation.
+        elsewhere: Whether the results are sharded along other dims than the operands: only the solver takes it.
+        assumes: Whether it is right only for operands as JAX requires them, such as sorted ones: `suggest` plans
+            without it.
+    """
+
+    run: _Run
+    only: Callable[[Any], Any]
+    elsewhere: bool
+    assumes: bool
 
 
 class _Price(NamedTuple):
@@ -63,39 +80,19 @@ class _Choice(NamedTuple):
 
 #: By equation and operands, the choice.
 _chosen: Final[Bounded[_Choice]] = Bounded()
-#: Ways whose results are sharded along other dims than the operands: only the solver takes them.
-_elsewhere: Final[set[Way]] = set()
-#: Ways that are right only for operands as JAX requires them, such as sorted ones.
-_assuming: Final[set[Way]] = set()
-#: The predicates of ways that apply to some equations of a primitive only, such as some calls.
-_only: Final[dict[Way, Callable[[Any], Any]]] = {}
 #: The primitives of jitted functions.
 CALLS: Final = ("jit", "pjit")
 
 
 def way(
-    *names: str, only: Callable[[Any], Any] | None = None, elsewhere: bool = False, assumes: bool = False
-) -> Callable[[Way], Way]:
-    """Registers a function as a way of primitives.
+    *names: str, only: Callable[[Any], Any] = lambda eqn: True, elsewhere: bool = False, assumes: bool = False
+) -> Callable[[_Run], _Run]:
+    """Registers a function as a way of primitives, with the attributes of `Way`."""
 
-    Args:
-        *names: The primitives.
-        only: Which equations it applies to; the solver takes a call that has a way as one operation.
-        elsewhere: Whether the results are sharded along other dims than the operands.
-        assumes: Whether it is right only for operands as JAX requires them, such as sorted ones: `suggest` plans
-            without it.
-    """
-
-    def add(f: Way) -> Way:
+    def add(f: _Run) -> _Run:
         for name in names:
-            WAYS.setdefault(name, []).append(f)
+            WAYS.setdefault(name, []).append(Way(f, only, elsewhere, assumes))
             CHOICES[name] = evaluated
-        if elsewhere:
-            _elsewhere.add(f)
-        if assumes:
-            _assuming.add(f)
-        if only is not None:
-            _only[f] = only
         return f
 
     return add
@@ -103,12 +100,7 @@ def way(
 
 def ways_of(eqn: Any) -> Sequence[Way]:
     """The ways of an equation."""
-    return [f for f in WAYS.get(eqn.primitive.name, ()) if f not in _only or _only[f](eqn)]
-
-
-def assumes(f: Way) -> bool:
-    """Whether a way is right only for operands as JAX requires them."""
-    return f in _assuming
+    return [each for each in WAYS.get(eqn.primitive.name, ()) if each.only(eqn)]
 
 
 def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
@@ -124,7 +116,7 @@ def evaluated(eqn: Any, operands: list[Any]) -> list[Any]:
     binds_again = program is not None and any(isinstance(x, jax.core.Tracer) for x in operands)
 
     def run() -> Sequence[Any] | None:
-        return _bound_again(program, operands) if binds_again else ways[number](eqn, operands)
+        return _bound_again(program, operands) if binds_again else ways[number].run(eqn, operands)
 
     with across_shards(name_of(eqn)):
         results = once(run, *operands, key=key)
@@ -192,14 +184,14 @@ def _chosen_for(eqn: Any, operands: Sequence[Any], row: Row, ways: Sequence[Way]
     def choose() -> _Choice:
         asked = objective().way
         if asked is not None and asked < len(ways):
-            price = None if asked < 0 else _price(ways[asked], eqn, operands)
+            price = None if asked < 0 else _price(ways[asked].run, eqn, operands)
             if asked < 0 or price is not None:
                 return _Choice(asked, frozenset({asked}), program_of(price))
-        prices = {i: _price(f, eqn, operands) for i, f in enumerate(ways) if f not in _elsewhere}
+        prices = {i: _price(each.run, eqn, operands) for i, each in enumerate(ways) if not each.elsewhere}
         known = {i: price for i, price in prices.items() if price is not None}
         after_gather = _price(row, eqn, operands) if known else None  # type: ignore[arg-type]
         known |= {} if after_gather is None else {-1: after_gather}
-        elsewhere = {i for i, f in enumerate(ways) if f in _elsewhere}
+        elsewhere = {i for i, each in enumerate(ways) if each.elsewhere}
         most = known[-1].forward if -1 in known else sys.maxsize
         best = min(known, key=lambda i: (known[i].forward > most, known[i].cost, i < 0), default=-1)
         return _Choice(best, frozenset({*known, *elsewhere}), program_of(known.get(best)))
@@ -227,7 +219,7 @@ def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
         yield
 
 
-def _price(f: Way, eqn: Any, operands: Sequence[Any]) -> _Price | None:
+def _price(f: _Run, eqn: Any, operands: Sequence[Any]) -> _Price | None:
     """What a way sends; None where it does not apply."""
     minimize, left = minimizing(), list[tuple[int, Cost]]()
     taken = [True]

@@ -155,12 +155,13 @@ def _slots(x: Any, device: Any, dim: int, size: int, n: int) -> Any:
 
 
 @of_device("places")
-def _numbers(slots: Any, dim: int, size: int, n: int) -> Any:
-    """The global indices of elements of sorted shards, from their slots in the columns of the senders."""
-    width = slots.shape[dim] // n
-    sender, nth = jnp.divmod(slots.astype(np.int32), width)
-    numbers = sender * size + nth * n + _along(jnp.repeat(jnp.arange(n), width), slots, dim)
-    return _padded(numbers, slots == np.iinfo(slots.dtype).max if size % n else None, n * size)
+def _numbers(own: Any, dim: int, size: int, n: int, dealt: bool) -> Any:
+    """The global indices of elements, from those in the shards of the senders, or in the columns that these dealt."""
+    width, numbers = own.shape[dim] // n, own.astype(np.int32)
+    sender = _along(jnp.repeat(jnp.arange(n), width), own, dim)
+    if not dealt:
+        sender, numbers = numbers // width, numbers % width * n + sender
+    return _padded(sender * size + numbers, own == np.iinfo(own.dtype).max if size % n else None, n * size)
 
 
 @of_device("merge")
@@ -190,14 +191,6 @@ def _without_padding(x: Any, before: Any, device: Any, dim: int, size: int) -> A
     """A shard of the elements that are not padding, from a shard with it and the end of the one before."""
     padding, reach = x.shape[dim] - size, before.shape[dim]
     return lax.dynamic_slice_in_dim(jnp.concatenate([before, x], dim), reach - device * padding, size, dim)
-
-
-@of_device("places")
-def _numbers_of_all(own: Any, dim: int, size: int, n: int) -> Any:
-    """The global indices of dealt elements, from their indices in the shards of the senders."""
-    starts = jnp.repeat(jnp.arange(n) * size, own.shape[dim] // n)
-    numbers = _along(starts, own, dim) + own.astype(np.int32)
-    return _padded(numbers, own == np.iinfo(own.dtype).max if size % n else None, n * size)
 
 
 @way("sort")
@@ -273,13 +266,13 @@ def sorted_by_columns(p: Any, operands: Sequence[Any], iota: Any, k: int = 0) ->
         keys += 1
     xs = [all_to_all(_dealt(x, dim, n, i < keys), axes, dim, dim) for i, x in enumerate(_sorted(xs, dim, keys))]
     if iota is not None:
-        xs[keys - 1] = _numbers_of_all(xs[keys - 1], dim, size, n)
+        xs[keys - 1] = _numbers(xs[keys - 1], dim, size, n, True)
     if has_slots:
         xs = [*xs[:keys], _slots(xs[0], device, dim, size, n), *xs[keys:]]
         keys += 1
     xs = [all_to_all(x, axes, dim, dim) for x in _sorted(xs, dim, keys)]
     if has_slots:
-        xs[keys - 1] = _numbers(xs[keys - 1], dim, size, n)
+        xs[keys - 1] = _numbers(xs[keys - 1], dim, size, n, False)
     xs = _sorted(xs, dim, keys)
     padded = type_of(xs[0]).shape[dim]
     before = [shift(part(x, padded - reach, padded, dim), axes, 1) for x in xs]

@@ -145,7 +145,7 @@ def _typed_along(eqn: Any, i: int, dim: int) -> _Along | None:
             )
         used = dict(zip(variables, types_as_used(xs, bound), strict=True))
         of_operands = [used[k].dim_of(_AXIS) if k in used else None for k in range(len(eqn.invars))]
-        of_results = tuple(map(_dim_of, outs))
+        of_results = tuple([y.type.dim_of(_AXIS) if is_typed(y) else None for y in outs])
         sums = [is_typed(y) and y.type.state(_AXIS) is State.UNREDUCED for y in outs]
         if None not in of_results or (eqn.primitive.name in _SUMS and all(sums)):
             found.append(_Along(tuple(of_operands), of_results))
@@ -157,11 +157,6 @@ def _typed_along(eqn: Any, i: int, dim: int) -> _Along | None:
     except ShardingTypeError:
         return None
     return found[0] if found else None
-
-
-def _dim_of(x: Any) -> int | None:
-    dim: int | None = x.type.dim_of(_AXIS) if is_typed(x) else None
-    return dim
 
 
 # programs
