@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import Scan, captured, control, is_literal, jaxpr_of, literal_value
 from shtypes.dispatch.apply import is_number, is_typed
 from shtypes.evaluation.value_info import PLACES, WIDENED, note, note_of, number
 
@@ -163,10 +163,11 @@ def _call(eqn: Any, xs: Sequence[Any]) -> list[Any]:
 
 def inside(eqn: Any, about: Sequence[Any]) -> list[Any]:
     """What the arguments of the body of a call or loop count, from what its operands do; a carry is not known."""
-    if eqn.primitive.name != "scan":
+    loop = control(eqn)
+    if not isinstance(loop, Scan):
         return [*about]
-    consts, carries = int(eqn.params["num_consts"]), int(eqn.params["num_carry"])
-    return [*about[:consts], *[None] * carries, *(_moved(each, -1) for each in about[consts + carries :])]
+    of_steps = about[loop.consts + loop.carry :]
+    return [*about[: loop.consts], *[None] * loop.carry, *(_moved(each, -1) for each in of_steps)]
 
 
 def _moved(about: Any, by: int) -> Any:

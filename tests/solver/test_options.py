@@ -19,6 +19,7 @@ from shtypes.api import load
 from shtypes.core.jax_type import as_jax_type
 from shtypes.evaluation.positions import Counts
 from shtypes.evaluation.table import BODIES
+from shtypes.lifting.ways.choice import Way
 from shtypes.lifting.ways.moves import windowed
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED, axis_state, typed
@@ -194,7 +195,7 @@ def test_a_way_is_tried_once_and_differentiated_only_where_a_plan_takes_it(monke
         differentiated.append(f)
         return with_gradient(f)
 
-    monkeypatch.setattr(options_, "ways_of", lambda eqn: [noted])
+    monkeypatch.setattr(options_, "ways_of", lambda eqn: [Way(noted, bool, elsewhere=False, assumes=False)])
     monkeypatch.setattr(options_, "with_gradient", noted_gradient)
     eqn = last(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME"), zeros(2, 4, 8, 12), zeros(4, 4, 3, 3))
     found = options_.way_options(eqn, SIZE, operands_of(eqn), assuming=False)
