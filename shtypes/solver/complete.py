@@ -26,9 +26,9 @@ from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_program, recording_types
 from shtypes.evaluation.table import ROWS
-from shtypes.evaluation.value_info import noting, type_of
+from shtypes.evaluation.value_info import noting
 from shtypes.lifting.lift import Completed, lift_op_by_op
-from shtypes.lifting.next_values import Next, hides, in_types_before
+from shtypes.lifting.next_values import Next, in_types_before
 from shtypes.lifting.traced_program import Traced, connect_solver, has_backward
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.resharding import Direction, cost
@@ -172,27 +172,25 @@ def _decide(inputs: _Inputs) -> Decisions | str:
     if _objectives(program) - {goal}:  # each has its own
         return "it opens an `implicit_comm` with another objective"
 
-    result_types: list[ShType | None] = []  # of the last evaluation
-
     def run(evaluate: Callable[..., list[Any]], *args: Any) -> list[Any]:
-        outs = evaluate(args)
-        result_types[:] = map(type_of, outs)
-        return in_types_before(outs, inputs.following, args, gradients=gradients)
+        return in_types_before(evaluate(args), inputs.following, args, gradients=gradients)
 
     @functools.cache
     def greedy() -> tuple[Sent, Seen]:
         with recording_types() as seen:
             return _sent(functools.partial(run, functools.partial(_greedily, inputs)), inputs, grad), seen
 
-    undecided = [None] * len(inputs.following)
-    results = _finished(undecided, inputs, undecided)
-    if gradients and any(results):
-        greedy()
-        results = _finished(undecided, inputs, result_types)
-    new_graph = functools.partial(
-        Graph, program, mesh, grad=grad, types=inputs.types, seen=lambda op: greedy()[1].get(op.path)
+    results = [None if at is None else inputs.types[at] for at in inputs.following]
+    graph = Graph(
+        program,
+        mesh,
+        grad=grad,
+        types=inputs.types,
+        results=results,
+        pending=gradients,
+        seen=lambda op: greedy()[1].get(op.path),
     )
-    costs, search = _search(new_graph(results=results), goal)
+    costs, search = _search(graph, goal)
     for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
         transfers = costs.transfers(point.assignment)
@@ -202,11 +200,6 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         refused, predicted = None, False
         try:
             sent = _sent(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
-            finished = _finished(results, inputs, result_types)
-            if finished != results:
-                results = finished
-                costs, search = _search(new_graph(results=results), goal)
-                continue
             predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted:
                 break
@@ -248,14 +241,6 @@ def _search(graph: Graph, goal: Implicit) -> tuple[Costs, Search]:
     costs = Costs(graph, prices, device, 0.0, _WEIGHTS[goal.minimize], by_bytes=by_bytes)
     few = len(graph.sizes) < 3 or len(graph.decisions) <= _MOST_PAIRED
     return costs, Search(costs, seed=None, block=2 if few else 1, gap=_GAP if by_bytes else 0.0)
-
-
-def _finished(known: Sequence[ShType | None], inputs: _Inputs, found: Sequence[ShType | None]) -> list[ShType | None]:
-    """The types of next values: those that are known, and of what is ``found`` not pending."""
-    return [
-        t or (None if at is None or hides(now) else inputs.types[at])
-        for t, at, now in zip(known, inputs.following, found, strict=True)
-    ]
 
 
 def _options_are_complete(program: Program) -> bool:

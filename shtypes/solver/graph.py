@@ -42,6 +42,7 @@ class Graph(OpOptions):
         grad: Whether to price a backward pass.
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
         results: With ``types``, the types of the results; None for free ones.
+        pending: Whether results of given types may be pending instead.
         seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
         fixed: Types of arguments from the user, as strings. Layers with others, or other ``types``, are not tied.
     """
@@ -54,12 +55,13 @@ class Graph(OpOptions):
         grad: bool,
         types: Sequence[ShType | None] | None = None,
         results: Sequence[ShType | None] = (),
+        pending: bool = False,
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
         fixed: Mapping[Value, str] | None = None,
     ) -> None:
         super().__init__(program, mesh, grad=grad, is_implicit=types is not None, seen=seen)
-        given: Mapping[Value, Any] = fixed or dict(zip(program.inputs, types or (), strict=False))
-        self._fixed = {v.id: t for v, t in given.items()}
+        of_inputs: Mapping[Value, Any] = fixed or dict(zip(program.inputs, types or (), strict=False))
+        self._fixed = {v.id: t for v, t in of_inputs.items()}
         self.nodes: list[Node] = []
         self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
         self.shared: dict[int, Node] = {}  # by value: its shared copy
@@ -78,8 +80,11 @@ class Graph(OpOptions):
         for i, v in enumerate(program.outputs):
             t = results[i] if results else None
             if is_value(v) and (t is not None or not self.is_implicit):
-                free = [Option((s,), ()) for s in self._states(v, pending=False)]
-                options = free if t is None else self.single_option([t], [])
+                free = [Option((s,), ()) for s in self._states(v, pending=pending)]
+                options = self.with_orders([free] * len(self.sizes))
+                if t is not None:
+                    given = self.single_option([t], [])
+                    options = tuple((*one, *more * pending) for one, more in zip(given, options, strict=True))
                 self.results[i] = self._add("result", options, [v], [], 1, index=i)
         self._add_shared_copies()
         self.again = self._tie_equal()

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from shtypes.caches import Bounded
-from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED
+from shtypes.solver.axis_states import FRONT, INVARIANT, REDUCED, UNREDUCED
 from shtypes.solver.graph import Graph
 from shtypes.solver.items import Value
 from shtypes.solver.nodes import Node
@@ -65,7 +65,7 @@ class Rows:
             ranges.append(every if a in axes else self._alike(node, a, fixed[node.id][a], every))
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         shapes = tuple([isinstance(x, Value) and x.shape for x in (*node.results, *node.operands)])
-        key = node.op is None, self._sums_gradient(node), node.options, shapes, rows.tobytes()
+        key = node.kind, self._sums_gradient(node), node.options, shapes, rows.tobytes()
         return self._rows_cache.get_or_create(key, lambda: self._fitting(node, rows))
 
     def _fitting(self, node: Node, rows: Any) -> Any:
@@ -80,6 +80,8 @@ class Rows:
             ok &= _shards_align([each for _, each in states], len(rows))
         for a, options in enumerate(node.options):  # to be the major axis of only one is the same option
             ok &= fronts[:, a] | ~np.array([o.is_major for o in options])[rows[:, a]]
+        if node.kind == "result" and self.graph.is_implicit:  # in the given type, or pending
+            ok &= (rows == 0).all(-1) | ((rows > 0).all(-1) & (states[0][1] == UNREDUCED).any(-1))
         if self._sums_gradient(node):
             large = states[0][1][:, np.array(self.sizes) > 1]
             ok &= ~((large == INVARIANT).any(-1) & (large == REDUCED).any(-1))

@@ -69,9 +69,10 @@ class Costs(UseCosts):
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
         self.nodes, self.uses = self._group_repeated()
         self._sharing = Sharing(graph, [use for some in self.uses for use in some], self._cotangent_from)
-        #: The results of a program with free result types, which the caller has to reduce if they are pending.
-        free = graph.program.outputs if graph.is_implicit else []
-        self.free_results = [Use(Node(-1, "result", (), [v], [], 1), 0, v, 1) for v in free if is_value(v)]
+        #: The results that the caller has to reduce if they are pending.
+        free = enumerate(graph.program.outputs if graph.is_implicit else [])
+        nodes = ((v, graph.results.get(i) or Node(-1, "result", (), [v], [], 1)) for i, v in free if is_value(v))
+        self.free_results = [Use(node, 0, v, 1) for v, node in nodes]
 
     def price_across(self, assignment: Assignment, domains: Domains) -> set[int]:
         """`OpComm.price_across`, after which the factors of the nodes with new prices are others."""
@@ -220,9 +221,15 @@ class Costs(UseCosts):
             ids = (*(n.leader.id for n, _ in self._sources(uses[0])), uses[0].node.leader.id)
             yield factor_of(ids, ("use", i), functools.partial(self._alternatives, uses[0], domains), len(uses))
         for use in self.free_results:
-            source, k = self.graph.source[use.value.id]
-            states = self.result_states(source, domains[source.leader.id], k)
-            yield Factor((source.leader.id,), [self._finish_cost(use, states)])
+            node, states = self._returned(use)
+            yield Factor((node.leader.id,), [self._finish_cost(use, states(domains[node.leader.id]))])
+
+    def _returned(self, use: Use) -> tuple[Node, Callable[[Any], States]]:
+        """The node that decides in which states the caller gets a result, with a function from rows to these."""
+        if use.node.id >= 0:
+            return use.node, functools.partial(self.operand_states, use.node, i=0)
+        source, k = self.graph.source[use.value.id]
+        return source, functools.partial(self.result_states, source, i=k)
 
     def _sources(self, use: Use) -> list[tuple[Node, Callable[[Any], States]]]:
         """The nodes from which a use may take its value, each with a function from rows to its states."""
@@ -307,6 +314,6 @@ class Costs(UseCosts):
             costs = [t.cost for t in group]
             total += sum(costs, FREE)._replace(reshards=max(cost.reshards for cost in costs))
         for use in self.free_results:
-            source, k = self.graph.source[use.value.id]
-            total += self._finish_cost(use, self.result_states(source, self.row(source, assignment), k)).scalars
+            node, states = self._returned(use)
+            total += self._finish_cost(use, states(self.row(node, assignment))).scalars
         return total

@@ -421,6 +421,22 @@ def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_
     assert (len(read), len(traced)) == (1, 1)
 
 
+def test_new_parameters_are_decided_in_one_search_and_no_op_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    for name in ("Graph", "_greedily"):
+
+        def noted(*args: Any, name: str = name, of: Any = getattr(complete, name), **kwargs: Any) -> Any:
+            asked.append(name)
+            return of(*args, **kwargs)
+
+        monkeypatch.setattr(complete, name, noted)
+    with sh.use_mesh(sh.abstract_mesh({"x": 4, "y": 2})):
+        args = (sh.abstract_array("f32[16,64@y]"), sh.abstract_array("f32[64@y,16]")), sh.abstract_array("f32[8@x,16]")
+        found = sh.check(sh.implicit_comm(sh.lift(_new_parameters)), *args).results
+    assert asked == ["Graph"]
+    assert [str(t) for t in found] == ["f32[16,64@y]", "f32[64@y,16]"]
+
+
 def test_a_program_that_takes_gradients_in_a_body_is_decided_as_a_whole() -> None:
     def steps(w: Any, x: Any) -> Any:
         return jax.lax.scan(lambda w, _: (w - sh.grad(lambda w: sh.sum(sh.sin(x @ w)))(w), None), w, None, length=2)[0]
