@@ -15,6 +15,8 @@ _SWEEPS: Final = 100
 _VISITS: Final = 1_000_000_000
 #: The part of the values below which it is no progress to drop them.
 LEAST_PART: Final = 0.1
+#: By the incumbent, the least bound of use to drop values at once.
+_NEAR: Final = 0.15
 #: The relative tolerance of bounds.
 ROUNDED: Final = 1e-9
 
@@ -42,24 +44,14 @@ def total_of(tables: Mapping[tuple[int, ...], Any], values: Mapping[int, int]) -
     )
 
 
-class Narrowed(NamedTuple):
-    """The incumbent with its bound, and masks of the values with which a sum may be no more than ``upper``."""
-
-    incumbent: Minimum
-    upper: float
-    kept: dict[int, Any]
-    met: dict[float, Values]  # what each sweep took at the variables, by the sum there
-
-
 def narrowed(
     sizes: Mapping[int, int],
     tables: Mapping[tuple[int, ...], Any],
     incumbent: Minimum,
     patience: int,
-    guess: float = math.inf,
     *,
     only_dropped: bool = False,
-) -> Narrowed:
+) -> tuple[Minimum, dict[int, Any]]:
     """Bounds a sum of tables from below, and drops values of which all sums are above the incumbent.
 
     By min-sum diffusion: costs are moved between tables that share a variable, forwards and backwards, which leaves
@@ -73,23 +65,23 @@ def narrowed(
         incumbent: The least sum so far. It is returned where no smaller sum is met.
         patience: The number of sweeps without progress after which it is final: a tenth of the values dropped, or so
             much of a gain of the bound that it may reach the incumbent.
-        guess: Values are dropped as if the incumbent were so many times the bound of the first sweep. It is too low if
-            the bound that is returned is ``upper``, and less than the incumbent.
-        only_dropped: Whether a gain of the bound is no progress.
+        only_dropped: Whether a gain of the bound is no progress, and a bound far below the incumbent of no use.
+
+    Returns:
+        The next incumbent with its bound, and masks of the values with which a sum may be no more.
     """
     state, visits = _Diffusion(sizes, as_terms(tables)), 0
-    history, upper, met = [(-math.inf, state.count)], incumbent.total, dict[float, Values]()
+    history = [(-math.inf, state.count)]
     for sweep in range(1, 1 + _SWEEPS):
-        values = state.sweep(upper)
-        met[total := total_of(tables, values)] = values
-        if total < incumbent.total:
+        values = state.sweep(incumbent.total)
+        if (total := total_of(tables, values)) < incumbent.total:
             incumbent = incumbent._replace(values=values, total=total)
-        if sweep == 1 and state.bound > 0:
-            upper = guess * state.bound
-        upper = min(upper, incumbent.total)
+        upper = incumbent.total
         history.append((state.bound, state.count))
         visits += state.entries
         if state.bound >= upper - ROUNDED * abs(upper) or visits > _VISITS:
+            break
+        if only_dropped and state.bound < _NEAR * upper:
             break
         if sweep > patience:
             bound, left = history[sweep - patience]
@@ -97,7 +89,7 @@ def narrowed(
             if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
                 break
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
-    return Narrowed(incumbent._replace(bound=max(incumbent.bound, min(state.bound, upper))), upper, kept, met)
+    return incumbent._replace(bound=max(incumbent.bound, min(state.bound, incumbent.total))), kept
 
 
 class _Diffusion:

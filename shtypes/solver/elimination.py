@@ -22,10 +22,6 @@ _LARGEST: Final = 5
 #: How many other values are compared with each, and the most entries of the tables that are built for it.
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
-#: The most values, of all, that are left by a guess which may be too low, so that all is done again.
-_WORTH: Final = 1 / 2
-#: How many of the best assignments that sweeps meet are kept, to search from them.
-_STARTS: Final = 2
 #: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
 
@@ -38,7 +34,7 @@ def eliminate(
     return core.eliminate(math.inf, tick), core.constant
 
 
-def minimize_within(
+def minimize_of(
     sizes: Mapping[int, int], tables: Tables, domains: Mapping[int, Sequence[int]], tick: Callable[[], None]
 ) -> tuple[Values, float]:
     """As `eliminate`, with some values of some variables."""
@@ -172,7 +168,6 @@ class Core:
         self._eliminated: list[tuple[int, Any, list[tuple[tuple[int, ...], Table, list[Any]]]]] = []
         #: The variables whose tables have changed since dominated values were dropped.
         self._changed = dict.fromkeys(self.rows)
-        self.met: list[Values] = []  # the best that the last sweeps met
         self._orders: dict[bool, Order] = {}  # until a variable or a value is dropped
         self.drop({})
 
@@ -261,23 +256,13 @@ class Core:
         for v in single:
             self._eliminated.append((v, self.rows.pop(v), []))
 
-    def narrow(
-        self, incumbent: Minimum, patience: int, guess: float = math.inf, *, only_dropped: bool = False
-    ) -> tuple[Minimum, float]:
-        """Drops values that cost more than the incumbent; returns the next one, and above what values are dropped.
-
-        See `narrowed`.
-        """
-        best, upper, keep, met = narrowed(
-            self.sizes, self.tables, incumbent, patience, guess, only_dropped=only_dropped
-        )
-        few = sum(map(np.sum, keep.values())) > _WORTH * sum(map(len, keep.values()))
-        if upper < best.total and (few or upper <= best.bound):  # the guess is too low, or of no use
-            best, upper, keep, met = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
-        best = best if best.total == incumbent.total else best._replace(values=self.restored(best.values))
-        self.met = [self.restored(met[total]) for total in sorted(met)[:_STARTS]]
+    def narrow(self, incumbent: Minimum, patience: int, *, only_dropped: bool = False) -> Minimum:
+        """Drops values that cost more than the incumbent; returns the next one. See `narrowed`."""
+        best, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
+        if best.total < incumbent.total:
+            best = best._replace(values=self.restored(best.values))
         self.drop(keep)
-        return best, upper
+        return best
 
     def located(self, values: Mapping[int, int]) -> Values:
         """Where values are among those that are left, if they are."""

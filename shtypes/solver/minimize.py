@@ -15,25 +15,23 @@ from typing import Any, Final
 import numpy as np
 
 from shtypes.solver import elimination
-from shtypes.solver.bounds import LEAST_PART, ROUNDED, Minimum, Values, total_of
-from shtypes.solver.elimination import Core, Scopes, minimize_within
-from shtypes.solver.terms import Table, Tables, Terms, as_terms
+from shtypes.solver.bounds import LEAST_PART, Minimum, Values, total_of
+from shtypes.solver.elimination import Core, Scopes, minimize_of
+from shtypes.solver.terms import Table, Tables, Terms, as_terms, taken
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
-_STAGES: Final = (1 / 40, 1 / 4, 1)
+_STAGES: Final = (1 / 40, 1 / 4)
 #: The most entries of a step of a local search, to the same.
-_SMALLER: Final = 4
+_SMALLER: Final = 16
 #: The most entries to those of what takes no seconds.
 _LARGER: Final = 10
 #: The patience with bounds of all tables at first, and of those that are left.
-_SOON: Final = 5
+_SOON: Final = 2
 _LATE: Final = 10
 #: By the incumbent, how far below it a bound may be for more sweeps to prove it.
 _PROVABLE: Final = 1 / 2
 #: How many steps of a local search in turn improve nothing.
 _STILL: Final = 3
-#: See `minimize`.
-_GUESS: Final = 4.0
 
 
 def minimize(
@@ -43,8 +41,8 @@ def minimize(
     tick: Callable[[], None] = lambda: None,
     offer: Callable[[Values, float], None] = lambda values, total: None,
     *,
-    quick: bool = False,
-    guess: float = _GUESS,
+    begin: Callable[[], Values] = dict,
+    quick: int | None = None,
     gap: float = 0.0,
 ) -> Minimum:
     """The minimum of the sum of the tables.
@@ -55,52 +53,46 @@ def minimize(
         start: Values to start from, if the problem is wide; or none.
         tick: Called often; may raise to stop.
         offer: Called with values, and the sum there, before what takes seconds.
-        quick: Whether to give up what needs seconds.
-        guess: The minimum is first looked for below so many times the first bound, if the problem is wide.
+        begin: Returns other values to start from, if the problem is wide; or none.
+        quick: The most entries of a table, to give up what needs larger ones; or none.
         gap: What a sum may be above the minimum, if it takes seconds to know the minimum.
     """
-    most, entries = elimination.MOST_ENTRIES, elimination.QUICK_ENTRIES
-    core, upper = Core(sizes, tables), math.inf
+    most, entries = elimination.MOST_ENTRIES, quick or elimination.QUICK_ENTRIES
+    core, (first, *more) = Core(sizes, tables), (1,) if quick else _STAGES
     incumbent = Minimum(start, total_of(tables, start), -math.inf) if start else Minimum({}, math.inf, -math.inf)
 
     def is_wide() -> bool:
         return core.order(most // _LARGER).width > most // _LARGER
 
-    first, *more = _STAGES
     core.drop_dominated(tick)
     core.eliminate(int(entries * first), tick)
     if is_wide() and not quick:  # by then bounds are tighter
-        incumbent, upper = core.narrow(incumbent, _SOON, guess, only_dropped=True)
+        if (values := begin()) and (total := total_of(tables, values)) < incumbent.total:
+            incumbent = Minimum(values, total, -math.inf)
+        incumbent = core.narrow(incumbent, _SOON, only_dropped=True)
     for stage in more:
         core.drop_dominated(tick)
         if is_wide():  # else tables that are made one by one might be wider
             core.eliminate(int(entries * stage), tick)
-    last, starts = quick, [incumbent.values, *core.met]
+    last = quick is not None
     while True:
         core.drop_dominated(tick)
-        wide = most // _LARGER if quick else most
-        exact = core.order(wide).width <= wide
-        if exact:
+        wide = entries * _LARGER if quick else most
+        if core.order(wide).width <= wide:
             values, total = core.eliminate(math.inf, tick), core.constant
-        else:
-            small, at = entries // _SMALLER, [*map(core.located, starts)]
-            distinct = [start for k, start in enumerate(at) if start not in at[:k]]
-            found = (local_search(core.sizes, core.tables, small, start, tick) for start in distinct)
-            chosen, total = min(found, key=lambda each: each[1])
-            values = core.restored(chosen)
-        if upper < min(total, incumbent.total) - ROUNDED * abs(total):  # the guess was too low
-            return minimize(sizes, tables, values, tick, offer, guess=math.inf, gap=gap)
-        if exact:
             return Minimum(values, total, total)
-        incumbent = Minimum(values, total, incumbent.bound) if total < incumbent.total else incumbent
+        chosen, total = local_search(
+            core.sizes, core.tables, max(entries // _SMALLER, 1), core.located(incumbent.values), tick
+        )
+        if total < incumbent.total:
+            incumbent = Minimum(core.restored(chosen), total, incumbent.bound)
         missing = incumbent.total - incumbent.bound
         if last or missing <= gap or missing > _PROVABLE * abs(incumbent.total):
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
-        incumbent, upper = core.narrow(incumbent, _LATE)
+        incumbent = core.narrow(incumbent, _LATE)
         tick()
-        starts = [incumbent.values]
         last = sum(core.sizes.values()) > (1 - LEAST_PART) * before
         core.drop_dominated(tick)
         core.eliminate(entries, tick)
@@ -126,7 +118,7 @@ def local_search(
     while still < _STILL:
         fixed = to_fix(sizes, terms, entries, costs)
         costs.update((v, (costs[v][0] + 1, costs[v][1])) for v in fixed)
-        best, total = minimize_within(sizes, terms, {v: [best[v]] for v in fixed}, tick)
+        best, total = minimize_of(sizes, terms, {v: [best[v]] for v in fixed}, tick)
         value, still = min(value, total), 0 if total < value - 1e-9 * abs(total) else still + 1
     return best, value
 
@@ -152,3 +144,15 @@ def _regrets(tables: Tables) -> dict[int, Table]:
             least = functools.reduce(np.minimum, [term.min(others) for term in terms])
             regrets[v] = regrets.get(v, 0.0) + least - least.min()
     return regrets
+
+
+def minimize_within(
+    tables: Tables, domains: Mapping[int, Any], start: Mapping[int, int], tick: Callable[[], None]
+) -> Minimum:
+    """The least sum with some values of each variable, quickly, from a start among them."""
+    some = {ids: taken(terms, [domains[v] for v in ids]) for ids, terms in tables.items()}
+    at = {v: int(np.flatnonzero(values == start[v])[0]) for v, values in domains.items()}
+    sizes = {v: len(values) for v, values in domains.items()}
+    quick = elimination.QUICK_ENTRIES // _LARGER
+    least = minimize(sizes, some, at, tick, quick=quick)
+    return least._replace(values={v: int(domains[v][k]) for v, k in least.values.items()}, bound=-math.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import shtypes as sh
 from shtypes.lifting.lift import lift_op_by_op
 from shtypes.solver import complete
+from shtypes.solver.graph import Graph
 from shtypes.solver.program import Program
 from shtypes.solver.tables import Costs
 from tests.compiling import compiled
@@ -422,18 +424,18 @@ def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_
 
 
 def test_new_parameters_are_decided_in_one_search_and_no_op_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[str]()
-    for name in ("Graph", "_greedily"):
+    asked = list[Any]()
 
-        def noted(*args: Any, name: str = name, of: Any = getattr(complete, name), **kwargs: Any) -> Any:
-            asked.append(name)
-            return of(*args, **kwargs)
+    def noted(of: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(of)
+        return of(*args, **kwargs)
 
-        monkeypatch.setattr(complete, name, noted)
+    for of in (Graph, complete._greedily):
+        monkeypatch.setattr(complete, of.__name__, functools.partial(noted, of))
     with sh.use_mesh(sh.abstract_mesh({"x": 4, "y": 2})):
         args = (sh.abstract_array("f32[16,64@y]"), sh.abstract_array("f32[64@y,16]")), sh.abstract_array("f32[8@x,16]")
         found = sh.check(sh.implicit_comm(sh.lift(_new_parameters)), *args).results
-    assert asked == ["Graph"]
+    assert asked == [Graph]
     assert [str(t) for t in found] == ["f32[16,64@y]", "f32[64@y,16]"]
 
 
