@@ -89,6 +89,9 @@ class Graph(OpOptions):
         self._add_shared_copies()
         self.again = self._tie_equal()
         self.layers = self._tie_layers()
+        for n in self.nodes:  # one that is tied may have been tied to another since
+            while n.leader is not n.leader.leader:
+                n.leader = n.leader.leader
         self.decisions = [n for n in self.nodes if n.leader is n]
 
     def is_argument(self, v: Value) -> bool:

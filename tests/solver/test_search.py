@@ -365,3 +365,15 @@ def test_each_order_of_the_axes_is_tried_where_a_wide_problem_starts() -> None:
     costs[0, 0], costs[1, 0], costs[0, 1], costs[2, 1] = 3.0, 2.0, 2.5, 1.0  # the second axis first is the better order
     found = search._by_axis({(0,): [costs.ravel()]}, {0: rows}, {0: 0})
     assert rows[found[0]].tolist() == [2, 1]
+
+
+def test_an_op_equal_to_one_of_a_layer_is_decided_with_the_first_layer() -> None:
+    def f(ws: Any, x: Any) -> Any:
+        for w in ws:
+            before = x
+            x = jnp.sin(jnp.cos(jnp.cumsum(x, 0)) @ w) * 2
+        return x + jnp.cumsum(before, 0)
+
+    graph = Graph(Function(f, ([f32(8, 8)] * 6, f32(8, 8))), Mesh({"x": 2}), grad=False)
+    assert len(graph.decisions) < len(graph.nodes)
+    assert all(node.leader in graph.decisions for node in graph.nodes)
