@@ -191,6 +191,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         seen=lambda op: greedy()[1].get(op.path),
     )
     costs, search = _search(graph, goal)
+    typed_plans = list[tuple[Sent, Decisions]]()
     for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
         transfers = costs.transfers(point.assignment)
@@ -200,6 +201,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         refused, predicted = None, False
         try:
             sent = _sent(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
+            typed_plans.append((sent, decisions))
             predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted:
                 break
@@ -208,10 +210,12 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         if not costs.correct(point.assignment, types=refused is None):
             break
         search.reset()
-    if refused is not None:
+    if not typed_plans:
+        assert refused is not None
         raise refused
     if predicted and (goal.by == "time" or _options_are_complete(program)):
         return decisions  # else greedy ops may do better, as in a while loop, or each device in its own steps
+    sent, decisions = min(typed_plans, key=lambda plan: cost(plan[0][0], plan[0][1], goal.minimize))
     if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"

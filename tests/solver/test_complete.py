@@ -447,3 +447,22 @@ def test_a_program_that_takes_gradients_in_a_body_is_decided_as_a_whole() -> Non
         args = sh.abstract_array("f32[8,4]"), sh.abstract_array("f32[4@x,8]")
         report = sh.ledger(sh.implicit_comm(steps), *args)
     assert report.total.bytes > 0
+
+
+@pytest.mark.mesh({"x": 2})
+def test_of_plans_that_send_other_bytes_than_predicted_the_one_that_sends_least_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent, decided = iter([(90, 900), (50, 900), (90, 900), (90, 900), (60, 900)]), list[Any]()  # the last by greedy ops
+    decide = complete._decide
+
+    def noted(inputs: Any) -> Any:
+        decided.append(decide(inputs))
+        return decided[-1]
+
+    monkeypatch.setattr(complete, "_sent", lambda *args: next(sent))
+    monkeypatch.setattr(Costs, "correct", lambda *args, **kwargs: True)
+    monkeypatch.setattr(complete, "_decide", noted)
+    sh.ledger(sh.implicit_comm(sh.lift(lambda x: jnp.cos(x).sum(0))), sh.abstract_array("f32[34,6@x]"))
+    assert not isinstance(decided[0], str)
+    assert next(sent, None) is None
