@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,13 +34,16 @@ def eliminate(
     return core.eliminate(math.inf, tick), core.constant
 
 
-def minimize_of(
-    sizes: Mapping[int, int], tables: Tables, domains: Mapping[int, Sequence[int]], tick: Callable[[], None]
+def minimize_within(
+    sizes: Mapping[int, int],
+    tables: Tables,
+    domains: Mapping[int, Sequence[int]],
+    solve: Callable[[dict[int, int], Tables], Sequence[Any]],
 ) -> tuple[Values, float]:
-    """As `eliminate`, with some values of some variables."""
+    """The values and the sum that ``solve`` returns for some values of some variables."""
     some = {ids: taken(terms, [domains.get(v) for v in ids]) for ids, terms in tables.items()}
-    values, total = eliminate({v: len(domains.get(v, range(n))) for v, n in sizes.items()}, some, tick)
-    return {v: domains[v][k] if v in domains else k for v, k in values.items()}, total
+    values, total, *_ = solve({v: len(domains.get(v, range(n))) for v, n in sizes.items()}, some)
+    return {v: int(domains[v][k]) if v in domains else k for v, k in values.items()}, total
 
 
 class Step(NamedTuple):
@@ -58,12 +61,6 @@ class Order(NamedTuple):
     width: float
     by_fill: bool  # see `Scopes`
     steps: list[Step]
-
-
-def order_of(sizes: Mapping[int, int], tables: Collection[tuple[int, ...]], enough: float) -> Order:
-    """The order by the smallest tables if it costs ``enough`` or less; else the cheaper one of both."""
-    first = _order(sizes, tables, by_fill=False)
-    return first if first.width <= enough else min(first, _order(sizes, tables, by_fill=True))
 
 
 def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fill: bool) -> Order:
@@ -182,7 +179,7 @@ class Core:
         return float(dense(self.tables.get((), [np.zeros(())])))
 
     def order(self, enough: float) -> Order:
-        """The order in which all variables are eliminated; see `order_of`."""
+        """The order by the smallest tables if it costs ``enough`` or less; else the cheaper one of both."""
         first = self._order(by_fill=False)
         return first if first.width <= enough else min(first, self._order(by_fill=True))
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from shtypes.solver import elimination
 from shtypes.solver.bounds import LEAST_PART, Minimum, Values, total_of
-from shtypes.solver.elimination import Core, Scopes, minimize_of
-from shtypes.solver.terms import Table, Tables, Terms, as_terms, taken
+from shtypes.solver.elimination import Core, Scopes, eliminate, minimize_within
+from shtypes.solver.terms import Table, Tables, Terms, as_terms
 
 #: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
 _STAGES: Final = (1 / 40, 1 / 4)
@@ -118,7 +118,9 @@ def local_search(
     while still < _STILL:
         fixed = to_fix(sizes, terms, entries, costs)
         costs.update((v, (costs[v][0] + 1, costs[v][1])) for v in fixed)
-        best, total = minimize_of(sizes, terms, {v: [best[v]] for v in fixed}, tick)
+        best, total = minimize_within(
+            sizes, terms, {v: [best[v]] for v in fixed}, functools.partial(eliminate, tick=tick)
+        )
         value, still = min(value, total), 0 if total < value - 1e-9 * abs(total) else still + 1
     return best, value
 
@@ -144,15 +146,3 @@ def _regrets(tables: Tables) -> dict[int, Table]:
             least = functools.reduce(np.minimum, [term.min(others) for term in terms])
             regrets[v] = regrets.get(v, 0.0) + least - least.min()
     return regrets
-
-
-def minimize_within(
-    tables: Tables, domains: Mapping[int, Any], start: Mapping[int, int], tick: Callable[[], None]
-) -> Minimum:
-    """The least sum with some values of each variable, quickly, from a start among them."""
-    some = {ids: taken(terms, [domains[v] for v in ids]) for ids, terms in tables.items()}
-    at = {v: int(np.flatnonzero(values == start[v])[0]) for v, values in domains.items()}
-    sizes = {v: len(values) for v, values in domains.items()}
-    quick = elimination.QUICK_ENTRIES // _LARGER
-    least = minimize(sizes, some, at, tick, quick=quick)
-    return least._replace(values={v: int(domains[v][k]) for v, k in least.values.items()}, bound=-math.inf)

@@ -17,14 +17,15 @@ import numpy as np
 
 from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
-from shtypes.solver.bounds import ROUNDED, Minimum, total_of
+from shtypes.solver.bounds import ROUNDED, total_of
 from shtypes.solver.elimination import QUICK_ENTRIES
 from shtypes.solver.factors import Factor, Measure, combined
-from shtypes.solver.minimize import minimize, minimize_within
+from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
 from shtypes.solver.rows import Assignment, Domains
+from shtypes.solver.starts import by_axis
 from shtypes.solver.tables import Costs
-from shtypes.solver.terms import Table, Tables
+from shtypes.solver.terms import Table
 
 #: The number of axes that vary together.
 EXACT_AXES: Final = 2
@@ -39,8 +40,6 @@ _SHOWN_CORNERS: Final = 3
 _ONLY_MEMORY: Final = 1e6
 #: The weight of hidden computing or communication, as a tie-breaker.
 _HIDDEN: Final = 1e-3
-#: The least gain for which an axis is decided by itself.
-_GAIN: Final = 1e-3
 
 
 class Point(NamedTuple):
@@ -145,14 +144,8 @@ class Search:
 
     def _minimum(self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         self._check_time()
-        others = [a for a in self.axes if a not in axes]
-        key = (
-            *axes,
-            byte,
-            reshard,
-            *self._weights,
-            *(fixed[n.id][a] for n in self.costs.graph.decisions for a in others),
-        )
+        options = (fixed[n.id][a] for n in self.costs.graph.decisions for a in self.axes if a not in axes)
+        key = *axes, byte, reshard, *self._weights, *options
         if key in self._minima:
             return self._minima[key]
         best, value, exact = self._new_minimum(axes, fixed, byte, reshard)
@@ -191,7 +184,7 @@ class Search:
             start, quick = _rows(domains, best), QUICK_ENTRIES if self._quick or not cached else None
             if minimum and start and total_of(tables, start) <= minimum.total * (1 + ROUNDED) + self.gap:
                 break  # what is priced costs no less than it was believed to, and this no more
-            begin = functools.partial(self._by_axis, tables, domains, start or dict.fromkeys(sizes, 0))
+            begin = functools.partial(by_axis, tables, domains, start, axes, self._check_time)
             minimum = minimize(sizes, tables, start, self._check_time, offer, begin=begin, quick=quick, gap=self.gap)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
@@ -199,24 +192,6 @@ class Search:
         if cached and not reshard:
             self._bounds.append((byte, minimum.bound))
         return best, minimum.total, minimum.exact
-
-    def _by_axis(self, tables: Tables, domains: Domains, start: dict[int, int]) -> dict[int, int]:
-        """The best rows of each domain where axis after axis is decided, in each order of them, from a start."""
-        first = best = Minimum(start, total_of(tables, start), -math.inf)
-        for order in itertools.permutations(self.axes):
-            found = first
-            for a in order:
-                found = self._along(tables, domains, found.values, a)
-                if found.total > first.total * (1 - _GAIN):  # another order starts with the next
-                    break
-            best = min(best, found, key=lambda each: each.total)
-        return best.values
-
-    def _along(self, tables: Tables, domains: Domains, start: dict[int, int], axis: int) -> Minimum:
-        """A small sum of tables over the rows that differ from those of a start along one axis only."""
-        others = {i: np.delete(rows, axis, 1) for i, rows in domains.items()}
-        some = {i: np.flatnonzero((rows == rows[start[i]]).all(1)) for i, rows in others.items()}
-        return minimize_within(tables, some, start, self._check_time)
 
     def simpler(self, point: Point, reshard: float) -> Point:
         """A point that costs no more than another with a price for each reshard; quick, and not always the best."""

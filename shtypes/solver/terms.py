@@ -63,7 +63,7 @@ def rows_of(terms: Terms, dim: int) -> Table:
         free = tuple(i for i in range(others.ndim) if i != dim and all(term.shape[i] == 1 for term in own))
         ends = others.min(free, keepdims=True), others.max(free, keepdims=True)
         own = [np.minimum(term, end) for term in own for end in ends]
-    rows = [np.moveaxis(term, dim, 0).reshape(n, -1) for term in own]
+    rows = [term.swapaxes(dim, 0).reshape(n, -1) for term in own]
     return rows[0] if len(rows) == 1 else np.concatenate(rows, 1)
 
 

@@ -25,6 +25,7 @@ from shtypes.solver.program import Function
 from shtypes.solver.progress import Progress, watching
 from shtypes.solver.reshard_prices import Prices
 from shtypes.solver.search import Search
+from shtypes.solver.starts import by_axis
 from shtypes.solver.tables import Costs
 from shtypes.solver.terms import dense
 from shtypes.types.mesh import Mesh
@@ -359,11 +360,10 @@ def test_two_options_that_an_op_refuses_together_are_refused_in_all_rows() -> No
 
 
 def test_each_order_of_the_axes_is_tried_where_a_wide_problem_starts() -> None:
-    search = searched(mlp_loss, mlp(8, 8, 8), {"x": 2, "y": 2})
     rows = np.array([*itertools.product(range(3), repeat=2)])
     costs = np.full((3, 3), 4.0)
     costs[0, 0], costs[1, 0], costs[0, 1], costs[2, 1] = 3.0, 2.0, 2.5, 1.0  # the second axis first is the better order
-    found = search._by_axis({(0,): [costs.ravel()]}, {0: rows}, {0: 0})
+    found = by_axis({(0,): [costs.ravel()]}, {0: rows}, {0: 0}, (0, 1))
     assert rows[found[0]].tolist() == [2, 1]
 
 
