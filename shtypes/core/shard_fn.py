@@ -156,7 +156,7 @@ def check_derivative(
         why = _no_derivative(derivative, (*primals, *tangents))
     if why:
         error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
-        raise placed(error, f"{fn}({', '.join(map(str, primals))})")
+        raise placed(error, f"{fn}({', '.join(map(str, primals))})") from NotImplementedError(why)
 
 
 def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, operands: Sequence[ShType]) -> None:
@@ -166,7 +166,8 @@ def check_transpose(fn: ShardFn, types: Sequence[ShType], transpose: ShardFn, op
     """
     why = "" if _is_differentiable(*fn.primal(types)) else _no_derivative(transpose, tuple(operands))
     if why:
-        raise placed(ShardingTypeError(f"`{fn}` cannot be differentiated", why=why), f"{transpose}")
+        error = ShardingTypeError(f"`{fn}` cannot be differentiated", why=why)
+        raise placed(error, f"{transpose}") from NotImplementedError(why)
 
 
 #: Primitives with all derivatives and transposes in JAX, for any parameters.

@@ -80,16 +80,12 @@ class _Inputs(NamedTuple):
     args: Sequence[Any]
     following: Next  # the results that are next values of its arguments
     traced: Traced
+    grad: bool  # whether it is differentiated by its inputs: neither it nor a body of it takes gradients itself
 
     @property
     def types(self) -> list[ShType | None]:
         """The types of the inputs; None for plain ones."""
         return [x.type if is_typed(x) else None for x in self.args]
-
-    @property
-    def grad(self) -> bool:
-        """Whether it is differentiated by its inputs: neither the program nor a body of it takes gradients itself."""
-        return not has_backward(self.jaxpr, bodies=True)
 
 
 def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
@@ -100,7 +96,8 @@ def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
     args = [*(c for _, c in typed), *traced.outer_values, *arrays]
     before = len(args) - len(arrays)
-    return _Inputs(closed, consts, args, tuple([None if at is None else before + at for at in following]), traced)
+    places = tuple([None if at is None else before + at for at in following])
+    return _Inputs(closed, consts, args, places, traced, not has_backward(closed, bodies=True))
 
 
 class _Solver:
@@ -135,7 +132,7 @@ def _cached_decisions(inputs: _Inputs) -> tuple[Decisions | str, bool]:
     def decide() -> tuple[Decisions | str, Any]:
         try:
             with noting_undecided():  # keeps these traces out of reports
-                return _decide(inputs), key.values
+                return _decide_with_gradient(inputs), key.values
         except ShardingTypeError as error:  # greedy ops may still type
             return error.what, key.values
         except Exception as error:
@@ -160,6 +157,16 @@ def _program(inputs: _Inputs) -> Program:
         return known[1]
     program = Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True)
     return _programs.put(inputs.traced.jaxpr, (arguments, program))[1]
+
+
+def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:
+    """The decisions for a program and its gradient, or for the program alone if JAX has no gradient of it."""
+    try:
+        return _decide(inputs)
+    except ShardingTypeError as error:
+        if not inputs.grad or error.__cause__ is None:  # the cause is JAX's own error, as of a while loop
+            raise
+        return _decide(inputs._replace(grad=False))
 
 
 def _decide(inputs: _Inputs) -> Decisions | str:

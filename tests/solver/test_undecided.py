@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -65,6 +66,22 @@ def test_a_report_says_why_each_op_chose_for_itself(name: str, grad: bool) -> No
     assert why in listing.tables()[0].note
     again = sh.check(f, *TYPES, mesh=MESH, grad=grad)  # what is remembered says it again
     assert again.undecided == signature.undecided
+
+
+def looped(h: Any) -> Any:
+    return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, h))[1]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [pytest.param(looped, marks=pytest.mark.nightly), lambda h: jnp.nextafter(h, 1.0)],
+    ids=["while loop", "no derivative"],
+)
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_what_has_no_gradient_is_decided_by_its_forward_pass(last: Callable[[Any], Any]) -> None:
+    types = "f32[8@x, 16]", "f32[16, 32@y]", "f32[32@y, 64]", "f32[64@y, 16]"
+    f = sh.implicit_comm(sh.lift(lambda x, a, b, c: last(jnp.tanh(jnp.tanh(x @ a) @ b) @ c)))
+    assert sh.ledger(f, *map(sh.abstract_array, types)).total.bytes == 320  # op by op 448
 
 
 @pytest.mark.parametrize("how", [lifted, sh.implicit_comm], ids=["lift", "decorated"])
