@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,13 +73,14 @@ class TypedCall:
         return self._applied(self.fn or OPS[self.name].function, xs)
 
     def on_one_device_mesh(self, *xs: Any) -> Any:
-        """Calls the function on a mesh of one device, where there is nothing to overlap."""
+        """Calls the function on a mesh of one device, where there is nothing to overlap or to reshard."""
         fn = self.fn or OPS[self.name].function
+        left_out = set() if self.fn else {"out", "overlap"} & {*inspect.signature(fn).parameters}
 
-        def without_overlap(*args: Any, overlap: Any = False, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
+        def as_it_is(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, **{k: v for k, v in kwargs.items() if k not in left_out})
 
-        return self._applied(without_overlap, xs)
+        return self._applied(as_it_is, xs)
 
     def _applied(self, fn: Callable[..., Any], xs: Sequence[Any]) -> Any:
         rest = iter(xs)

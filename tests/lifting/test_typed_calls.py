@@ -76,6 +76,16 @@ def test_on_a_mesh_each_call_is_the_typed_op(policy: str) -> None:
             assert {r.direction for r in sh.ledger(sh.lift(step), *typed)} == {"forward", "backward"}
 
 
+def test_a_mapped_row_may_be_asked_to_vary_over_the_axis_that_shards_the_rows() -> None:
+    def rows(x: Any) -> Any:
+        return jax.vmap(lambda row: sh.softmax(row, out="[_@tp]{V:dp}"))(x)
+
+    assert_close(rows(jnp.asarray(X)), jax.nn.softmax(X), 8)
+    with sh.use_mesh(sh.abstract_mesh({"dp": 2, "tp": 4})):
+        made = jax.eval_shape(sh.lift(rows), sh.abstract_array("f32[8@dp, 16@tp]"))
+        assert str(made) == "f32[8@dp,16@tp]"
+
+
 def test_a_call_in_a_plain_program_that_makes_a_value_is_typed_there() -> None:
     def f(x: Any) -> Any:
         return x + sh.reshard(jnp.arange(8.0), "[_@dp]")
