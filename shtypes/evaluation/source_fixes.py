@@ -31,6 +31,7 @@ from shtypes.scopes.scope_rules import has_comm_scope
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
+_TIMES: Final = re.compile(r"(?:(\d+) times (?!.* and ))?(.*)")
 _OUT: Final = re.compile(r'(?P<call>sh\.(?P<name>\w+)\(\.\.\., out=")(?P<target>[^"]*)')
 
 
@@ -298,7 +299,8 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
             and not (origin.library or step.is_in_vmap(user))
         )
         target = _with_kept(passes_out["target"], _kept_dims(step))
-        return fix._replace(code=f'{passes_out["call"]}{target}")') if is_users_call else None
+        n = times_of(step) if is_users_call else 0
+        return _for_all_runs(fix._replace(code=f'{passes_out["call"]}{target}")'), n) if n else None
     targets = dict(_RESHARD.findall(fix.code))
     if not _is_of_whole_values(targets, operand_names):
         return None
@@ -331,14 +333,19 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         code = f"{code}; {lifted}" if parts and "  # " not in code else f"{lifted}; {code}" if parts else lifted
     if undifferentiated == {True}:
         fix = fix._replace(backward="", bytes_backward=0, later="", bytes_later=0)
-    if not times or times == {1}:
-        return fix._replace(code=code)
     if len(times) > 1:
         return None  # the fix has one price for all reshards
-    (n,) = times
-    forward, backward, later = (f"{n} times {w}" if w else "" for w in (fix.forward, fix.backward, fix.later))
+    return _for_all_runs(fix._replace(code=code), max(times, default=1))
+
+
+def _for_all_runs(fix: Fix, n: int) -> Fix:
+    """A fix of an expression that runs ``n`` times, with what all runs send."""
+    if n == 1:
+        return fix
+    each = (_TIMES.fullmatch(words) for words in (fix.forward, fix.backward, fix.later))
+    forward, backward, later = (f"{n * int(of[1] or 1)} times {of[2]}" if of and of[2] else "" for of in each)
     sent = n * fix.bytes_forward, n * fix.bytes_backward
-    return Fix(code, forward, backward, *sent, fix.note, later, n * fix.bytes_later)
+    return Fix(fix.code, forward, backward, *sent, fix.note, later, n * fix.bytes_later)
 
 
 def _written(parts: Sequence[tuple[Name, str]], step: Step) -> str:

@@ -412,6 +412,22 @@ def run(x):
 """,
         ("f32[8@dp, 16@tp]",),
     ),
+    "a reduction in a body of scan": (
+        """
+def run(x):
+    def body(carry, row):
+        return carry + jnp.max(row, 1), None
+    return jax.lax.scan(body, jnp.zeros(4), x)[0]
+""",
+        ("f32[3, 4, 16@tp]",),
+    ),
+    "a reduction in a loop of Python": (
+        """
+def run(x):
+    return sum(jnp.max(jnp.sin(x * i), 1) for i in range(3))
+""",
+        ("f32[4, 16@tp]",),
+    ),
     "a function under vmap": (
         """
 def run(x, w1, w2):
