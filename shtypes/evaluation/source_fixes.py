@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.jaxprs import is_literal, variables
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import filled
 from shtypes.core.conversion import abstract_array
@@ -27,12 +28,13 @@ from shtypes.evaluation.operand_names import Name, argument_name, name_of_operan
 from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
+from shtypes.rules.suggest_fixes import MAX_FIXES
 from shtypes.scopes.scope_rules import has_comm_scope
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
 _TIMES: Final = re.compile(r"(?:(\d+) times (?!.* and ))?(.*)")
-_OUT: Final = re.compile(r'(?P<call>sh\.(?P<name>\w+)\(\.\.\., out=")(?P<target>[^"]*)')
+_OUT: Final = "(..., out="
 
 
 #: The hint of an error whose fixes would reshard values that have no name in the program.
@@ -110,7 +112,9 @@ def _edit_fixes(
     fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
     types = {name: x.type for name, x in values.items()}
     of_op = () if fixes else error.fixes
-    error.fixes = fixes if fixes or differentiates else _all_edited(of_op, operand_names, types, step)
+    edited = fixes if fixes or differentiates else _all_edited(of_op, operand_names, types, step)
+    with_out = () if differentiates else _fixes_with_out(run, step, evaluate)
+    error.fixes = tuple(sorted((*edited, *with_out), key=lambda fix: fix.bytes)[:MAX_FIXES]) if with_out else edited
     return not error.fixes and any(_RESHARD.match(fix.code) for fix in of_op)
 
 
@@ -221,6 +225,44 @@ def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, diffe
     return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)
 
 
+#: From the name of a function of JAX, the jaxpr of a call, the call, and its types to its fixes with ``out=``.
+OutFixes = Callable[[str, Any, Callable[..., list[Any]], Sequence[ShType]], list[Fix]]
+_namesakes: Final[list[OutFixes]] = []
+
+
+def connect_namesakes(out_fixes: OutFixes) -> None:
+    """Sets what finds fixes that call an op."""
+    _namesakes[:] = [out_fixes]
+
+
+def _fixes_with_out(run: _Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]:
+    """Fixes that call the typed form of the function of JAX that the user called, with ``out=``."""
+    origin, user = step(), run.frame
+    if origin is None or origin.library or user is None or user.kind is not Owner.USERS or step.is_in_vmap(user):
+        return ()
+    written, name = user.written(), origin.called.rpartition(".")[2]
+    if written is None or not isinstance(written.node, ast.Call) or not _names_it(written.node.func, name):
+        return ()
+    eqns = [run.body.jaxpr.eqns[i] for i in run.numbers]
+    first, *others = [(e.primitive, (frames := frames_of(e))[: frames.index(user)]) for e in eqns]
+    call, n = _call_of(run), times_of(run.step)
+    if first in others or call is None or not n:  # several calls in a row
+        return ()
+    used = {*call.jaxpr.outvars, *variables([x for e in eqns for x in e.invars])}
+    if not used.issuperset(v for e in eqns for v in e.outvars):
+        return ()  # the function has results that the program does not use
+    try:
+        fixes = _namesakes[0](origin.called, call.jaxpr, _evaluates(call, evaluate), tuple(call.types().values()))
+    except Exception:  # no other error of the second evaluation concerns the user
+        return ()
+    return tuple(_for_all_runs(fix, n) for fix in fixes)
+
+
+def _names_it(func: ast.expr, name: str) -> bool:
+    """Whether a called expression is a name, or an attribute of that name."""
+    return name == (func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", ""))
+
+
 def _evaluates(call: _Call, evaluate: Evaluate) -> Callable[..., list[Any]]:
     """A call as a function of its typed operands."""
     types = call.types()
@@ -288,19 +330,8 @@ def _stopped(x: Any) -> Any:
 
 
 def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShType], step: Step) -> Fix | None:
-    passes_out = _OUT.match(fix.code)
-    if passes_out is not None:  # a fix of the call, if the user called the function of that name
-        origin, frames = step(), step.frames()
-        user = next((f for f in frames if f.kind is Owner.USERS), None)
-        is_users_call = (
-            origin is not None
-            and user is not None
-            and origin.called == f"jnp.{passes_out['name']}"
-            and not (origin.library or step.is_in_vmap(user))
-        )
-        target = _with_kept(passes_out["target"], _kept_dims(step))
-        n = times_of(step) if is_users_call else 0
-        return _for_all_runs(fix._replace(code=f'{passes_out["call"]}{target}")'), n) if n else None
+    if _OUT in fix.code:  # of the op, and not of the call
+        return None
     targets = dict(_RESHARD.findall(fix.code))
     if not _is_of_whole_values(targets, operand_names):
         return None
@@ -382,27 +413,6 @@ def _is_of_whole_values(targets: dict[str, str], operand_names: dict[str, Name])
         if operand:
             of_expression.setdefault(operand, set()).add(targets.get(name, ""))
     return all(len(goals) == 1 for goals in of_expression.values())
-
-
-def _kept_dims(step: Step) -> Sequence[int]:
-    """The dims of size 1 that a call (``keepdims=True``) gives its result, which its reduction has not."""
-    run, eqn = _run_around(step), step.eqn
-    outs = outputs(run.body.jaxpr, run.numbers)
-    axes: Sequence[int] = eqn.params.get("axes", ())
-    kept = [1 if d in axes else n for d, n in enumerate(eqn.invars[0].aval.shape)]
-    shapes = [run.body.jaxpr.eqns[i].outvars[j].aval.shape for i, j in outs]
-    return sorted(axes) if [list(shape) for shape in shapes] == [kept] else ()
-
-
-def _with_kept(target: str, dims: Sequence[int]) -> str:
-    """A target with dims of size 1 at ``dims``."""
-    if not dims:
-        return target
-    inside, bracket, rest = target.removeprefix("[").partition("]")
-    sizes = inside.split(",") if inside else []
-    for d in dims:
-        sizes.insert(d, "1")
-    return f"[{','.join(sizes)}{bracket}{rest}"
 
 
 def _without_leading(target: str, dims: int) -> str:

@@ -27,6 +27,7 @@ from shtypes.dispatch.apply import as_operands, is_typed
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of, cast_to_type, of_some
 from shtypes.local_mode.shard_map import specs_of
+from shtypes.ops import namesakes as _namesakes  # noqa: F401  # connects the fixes with `out=`
 from shtypes.ops.table import OPS
 from shtypes.scopes.check_comm import check_comm
 from shtypes.scopes.scope_rules import in_force

@@ -268,8 +268,17 @@ class JaxFunction:
         """The error of a call that does not type, with its fixes, and with those that add ``out=``."""
         refusal = messages.of_call(error, self.name, types)
         located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside())
-        if not self._takes_out:
-            return refusal
+        return self.with_out_fixes(refusal, key, trace, types, run_equations) if self._takes_out else refusal
+
+    def with_out_fixes(
+        self,
+        error: ShardingTypeError,
+        key: Any,
+        trace: Trace,
+        types: tuple[ShType, ...],
+        run_equations: Callable[..., list[Any]],
+    ) -> ShardingTypeError:
+        """Adds fixes that pass ``out=`` to the error of a call."""
 
         @functools.cache
         def in_way(way: _Way) -> Callable[..., Any]:
@@ -286,7 +295,7 @@ class JaxFunction:
                 return in_way(self._way(key, types, out, traced))
 
         ways = chosen if has_ways(trace.jaxpr) else None
-        return with_out_fixes(refusal, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
+        return with_out_fixes(error, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
 
 
 def reshard_all(results: Any, out: Any) -> Any:

@@ -421,10 +421,17 @@ def run(x):
 """,
         ("f32[3, 4, 16@tp]",),
     ),
-    "a reduction in a loop of Python": (
+    "a function of JAX that has a typed form": (
         """
 def run(x):
-    return sum(jnp.max(jnp.sin(x * i), 1) for i in range(3))
+    return sum(jnp.linalg.norm(jnp.sin(x * i), axis=1) for i in range(3))
+""",
+        ("f32[4, 16@tp]",),
+    ),
+    "one result of several": (
+        """
+def run(x):
+    return jnp.split(x, 4, axis=1)[2] * 2
 """,
         ("f32[4, 16@tp]",),
     ),

@@ -525,9 +525,10 @@ def test_a_fix_beside_what_the_program_closes_over_costs_what_it_says(
     a, b = sh.ones(closed), sh.ones(given)
     with pytest.raises(sh.ShardingTypeError) as caught:
         sh.lift(lambda b: f(a, b))(b)
-    targets = [one.code.removeprefix('sh.reshard(b, "').partition('")')[0] for one in caught.value.fixes]
+    moving = [one for one in caught.value.fixes if "(..., out=" not in one.code]
+    targets = [one.code.removeprefix('sh.reshard(b, "').partition('")')[0] for one in moving]
     assert targets[0] == fix
-    for one, to in zip(caught.value.fixes, targets, strict=True):
+    for one, to in zip(moving, targets, strict=True):
         sent = sh.ledger(sh.value_and_grad(lambda b, to=to: sh.sum(sh.lift(lambda b: f(a, b))(sh.reshard(b, to)))), b)
         assert (one.bytes_forward, one.bytes_backward) == (sent.forward().bytes, sent.backward().bytes)
 

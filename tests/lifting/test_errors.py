@@ -459,6 +459,8 @@ def test_a_fix_of_a_function_of_jax_reshards_the_operand_of_the_call(f: Callable
         assert whole
         for fix in error.value.fixes:
             code = fix.code.partition("  #")[0]
+            if "(..., out=" in code:
+                continue
             assert code.startswith(f"sh.reshard({operand}, ")
             target = code.rpartition(", ")[2].strip(')"')
             if operand == "x":  # what makes the whole call type

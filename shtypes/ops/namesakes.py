@@ -1,0 +1,45 @@
+"""Fixes of plain programs that call the typed form of a function of JAX with ``out=``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shtypes.errors import Fix, ShardingTypeError
+from shtypes.evaluation.source_fixes import connect_namesakes
+from shtypes.ops.jax_functions import JaxFunction
+from shtypes.ops.table import OPS
+from shtypes.ops.traced_calls import Trace
+from shtypes.scopes.comm import under_rules
+from shtypes.scopes.scope_rules import FinishesSums
+from shtypes.types import ShType, State
+
+
+def out_fixes(called: str, jaxpr: Any, call: Callable[..., list[Any]], types: Sequence[ShType]) -> list[Fix]:
+    """The fixes of ``call``, a call of the function of JAX whose name is ``called``, that pass ``out=``."""
+    name = _names().get(_function(called))
+    if name is None or any(t.axes(State.UNREDUCED) for t in types):
+        return []
+    run, trace = under_rules(None, call, FinishesSums()), Trace(jaxpr, (), None, ())
+    error = JaxFunction(name, call).with_out_fixes(ShardingTypeError(name), None, trace, tuple(types), run)
+    return [] if error.out_fixes is None else error.out_fixes()
+
+
+@functools.cache
+def _names() -> dict[Any, str]:
+    """The names of the ops that have ``out=``, by the functions of JAX whose typed forms they are."""
+    return {_function(op.jax): op.name for op in OPS.values() if op.out and op.jax}
+
+
+def _function(name: str) -> Any:
+    """The function of JAX of a public name; None if there is none."""
+    module, _, attr = name.replace("jnp.", "jax.numpy.").rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attr, None)
+    except ImportError:
+        return None
+
+
+connect_namesakes(out_fixes)
