@@ -29,7 +29,9 @@ from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.rules.suggest_fixes import MAX_FIXES
-from shtypes.scopes.scope_rules import has_comm_scope
+from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
+from shtypes.scopes.comm import in_checkpoint
+from shtypes.scopes.scope_rules import NotTransposed, has_comm_scope, in_force, rules_in_force
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
@@ -60,6 +62,9 @@ def edit_fixes(error: ShardingTypeError, step: Step, operands: Sequence[Any], ev
         def complete() -> None:
             with as_noted():
                 unnamed = _edit_fixes(error, subjects, step, of_op, evaluate)  # type: ignore[arg-type]
+            if is_bounded():  # fixes are written outside of functions with rules of their own
+                with in_force(tuple([rule for rule in rules_in_force() if not isinstance(rule, NotTransposed)])):
+                    drop_forbidden_fixes(error, in_checkpoint())
             if unnamed and not limited:
                 error.hints = (*error.hints, IMPLICIT_HINT)
 

@@ -438,6 +438,19 @@ def test_a_fix_names_no_line_inside_jax(name: str) -> None:
     assert not files.intersection(re.findall(r"\w+\.py", text))
 
 
+@pytest.mark.parametrize(
+    ("scope", "allowed"),
+    [(sh.no_comm, 0), (sh.no_comm("backward"), 1), (sh.comm_budget(bytes=8), 0)],
+    ids=["no_comm", "backward", "budget"],
+)
+def test_a_fix_that_a_scope_around_the_program_forbids_is_advice(scope: Any, allowed: int) -> None:
+    with sh.use_mesh(sh.abstract_mesh(MESH)), pytest.raises(sh.ShardingTypeError) as error:
+        scope(sh.lift(lambda x: jax.nn.softmax(x * 2)))(sh.abstract_array("f32[16, 16@tp]"))
+    assert len(error.value.fixes) == allowed
+    assert all("outside `" in hint for hint in error.value.hints)
+    assert len(error.value.hints) == 2
+
+
 CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "median": (lambda x: jnp.median(x, axis=1), "x"),
     "var": (lambda x: jnp.var(x, axis=1) + 1, "x"),
