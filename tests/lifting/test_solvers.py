@@ -96,6 +96,22 @@ def test_a_constant_right_hand_side_takes_the_state_of_the_matrix() -> None:
 
 @pytest.mark.one_in(3)
 @POLICIES
+def test_a_sharded_right_hand_side_has_its_gradient_where_the_solution_is_a_pending_sum(policy: str) -> None:
+    """JAX's rule adds the tangents of the two."""
+
+    def of_weights(a: Any, b: Any) -> Any:
+        return jnp.sum(jnp.linalg.solve(a, b) * B)
+
+    with sh.policy(policy):
+        a, b = sh.array(A, "f32[8, 8]"), sh.array(B, "f32[8@tp]")
+        found = sh.jit(sh.grad(sh.lift(of_weights), argnums=(0, 1)))(a, b)
+        for x, got, right in zip((a, b), found, jax.jit(jax.grad(of_weights, argnums=(0, 1)))(A, B), strict=True):
+            assert got.type == x.type.cotangent()
+            assert_close(denoted(got), right, SOLVED)
+
+
+@pytest.mark.one_in(3)
+@POLICIES
 def test_the_terms_of_a_pending_sum_are_solved_for_alone(policy: str) -> None:
     """An iteration takes no pending sum; a solution of a sum is the sum of the solutions."""
     terms = np.stack([B, -2 * B[::-1], B**2, np.zeros_like(B)])

@@ -28,7 +28,7 @@ from shtypes.ops import functions
 from shtypes.ops.along_dims import function
 from shtypes.ops.table import OPS
 from shtypes.rules.typing import Typing
-from shtypes.scopes.scope_rules import Implicit, allows_implicit, in_force, rules_in_force
+from shtypes.scopes.scope_rules import Implicit, allows_implicit, in_force, rules_in_force, without_scopes
 from shtypes.types import Dim, ShType, State
 
 #: Between a pending sum and its terms: an array with a leading dim that is sharded over the sum's axes.
@@ -227,10 +227,31 @@ def _custom_linear_solve(eqn: Any, operands: list[Any]) -> list[Any]:
     def run(xs: Sequence[Any]) -> list[Any]:
         return evaluate_closed(solve, [*xs[first : first + lengths.solve], *xs[count:]])
 
-    site, linear, guesses = Site(eqn, operands), range(count, len(operands)), range(first, count)
+    linear, guesses = range(count, len(operands)), range(first, count)
+    operands = _as_their_solutions(run, operands, linear)
+    site = Site(eqn, operands)
     return with_rules(
         site, operands, lambda xs: apply_linear(site, run, site.bind_plain, xs, linear, len(linear), guesses)
     )
+
+
+def _as_their_solutions(run: Run, operands: list[Any], linear: range) -> list[Any]:
+    """Sharded right-hand sides as pending sums where their solutions are, to which JAX's rule adds their tangents."""
+    if allows_implicit() or not any(is_typed(x) and x.type.axes(State.SHARDED) for x in operands[linear.start :]):
+        return operands
+    try:
+        with without_scopes():
+            solutions = jax.eval_shape(run, operands)
+    except ShardingTypeError:  # told where it is evaluated
+        return operands
+
+    def alike(x: Any, t: Any) -> Any:
+        axes = [a for a in t.axes(State.UNREDUCED) if a in x.type.axes(State.SHARDED)]
+        return cast_to_type(x, x.type.with_axes(axes, State.UNREDUCED))
+
+    pairs = zip(operands[linear.start :], solutions, strict=True)
+    typed = (alike(x, t) if is_typed(x) and isinstance(t, ShType) else x for x, t in pairs)
+    return [*operands[: linear.start], *typed]
 
 
 @body_row("linear_call")
