@@ -5,27 +5,25 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of
-from shtypes._compat.jaxprs import is_literal, variables
+from shtypes._compat.jaxprs import variables
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import filled
 from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
-from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.jax_context import complete_when_read
-from shtypes.core.local import local
-from shtypes.core.shard_fn import is_inexact
 from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.evaluation.at_specs import is_backward, outputs, runs_of
-from shtypes.evaluation.frames import Body, Source, Step, is_undifferentiated, source_of, source_of_var
-from shtypes.evaluation.operand_names import Name, argument_name, name_of_operand, result_names, times_of
-from shtypes.evaluation.value_info import is_constant, noted_as, notes_kept
+from shtypes.evaluation.at_specs import is_backward, outputs
+from shtypes.evaluation.frames import Source, Step, source_of, source_of_var
+from shtypes.evaluation.operand_names import Name, name_of_operand, result_names, times_of
+from shtypes.evaluation.user_calls import Call, Evaluate, Run, call_of, evaluates, expression_names, run_around
+from shtypes.evaluation.value_info import notes_kept
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.rules.suggest_fixes import MAX_FIXES
@@ -41,8 +39,6 @@ _OUT: Final = "(..., out="
 
 #: The hint of an error whose fixes would reshard values that have no name in the program.
 IMPLICIT_HINT: Final = "sh.implicit_comm() around the call allows it"
-#: Evaluates a jaxpr for its constants and arguments.
-Evaluate = Callable[[Any, Sequence[Any], Sequence[Any]], list[Any]]
 #: The number of candidate types for the operands of a JAX call that are tried.
 _MAX_TRIED: Final = 12
 #: The number of equations that are typed after the failing call, to print fixes first with which they type.
@@ -102,24 +98,24 @@ def _edit_fixes(
             of_type = [x for x in typed if x.type == t]
             if len(of_type) == 1:
                 values[name] = of_type[0]
-    run = _run_around(step)
-    expression_names = {
-        id(run.body.env[var]): name for var, name in _expression_names(run).items() if var in run.body.env
+    run = run_around(step)
+    names_of_values = {
+        id(run.body.env[var]): name for var, name in expression_names(run).items() if var in run.body.env
     }
     operand_names = {
-        name: name_of_operand(step, source_of(step.body, x), x.type, expression_names.get(id(x), Name()))
+        name: name_of_operand(step, source_of(step.body, x), x.type, names_of_values.get(id(x), Name()))
         for name, x in values.items()
     }
     differentiates = any(map(is_backward, run.body.jaxpr.eqns))  # prices include its backward pass then
     written = {name for name in operand_names.values() if name}
     is_op = len(written) == len(names) and not differentiates  # each fix of the op can be written as it is
-    call = None if is_op else _call_of(run)
+    call = None if is_op else call_of(run)
     fixes = () if call is None else _fixes_of_call(call, run, step, evaluate, differentiates)
     types = {name: x.type for name, x in values.items()}
     of_op = () if fixes else error.fixes
     edited = fixes if fixes or differentiates else _all_edited(of_op, operand_names, types, step)
     with_out = () if differentiates else _fixes_with_out(run, step, evaluate)
-    error.fixes = tuple(sorted((*edited, *with_out), key=lambda fix: fix.bytes)[:MAX_FIXES]) if with_out else edited
+    error.fixes = tuple(sorted((*edited, *with_out), key=lambda fix: fix.order)[:MAX_FIXES]) if with_out else edited
     return not error.fixes and any(_RESHARD.match(fix.code) for fix in of_op)
 
 
@@ -130,92 +126,15 @@ def _all_edited(
     return tuple(fix for fix in renamed if fix is not None)
 
 
-class _Run(NamedTuple):
-    """The equations of one expression, of the user's or a library's, in a body of the program."""
-
-    step: Step  # the failing equation, or one that encloses it
-    frame: Frame | None  # of the expression; None without one: then the run has all equations of the body
-    numbers: Sequence[int]  # the indices of the equations
-
-    @property
-    def body(self) -> Body:
-        """The body of the equations."""
-        return self.step.body
-
-
-def _run_around(step: Step) -> _Run:
-    """The run of the innermost enclosing expression of an equation."""
-    level, frame = step, None
-    while True:
-        frame = next((f for f in frames_of(level.eqn) if f.kind in (Owner.USERS, Owner.INSTALLED)), None)
-        if frame is not None or level.body.outer is None:
-            break
-        level = level.body.outer
-    jaxpr = level.body.jaxpr
-    place = next(i for i, eqn in enumerate(jaxpr.eqns) if eqn is level.eqn)
-    run: Sequence[int] = range(len(jaxpr.eqns))
-    if frame is not None:
-        run = next((each for each in runs_of(jaxpr, frame) if place in each), [place])
-    return _Run(level, frame, run)
-
-
-def _expression_names(run: _Run) -> dict[Any, Name]:
-    """The names of the operands in the user's expression, by the variables that enter the run; empty if unclear."""
-    frame, eqn = run.frame, run.step.eqn
-    if frame is None or frame.kind is not Owner.USERS or is_backward(eqn):
-        return {}
-    makers = {v: e for i in run.numbers for e in (run.body.jaxpr.eqns[i],) for v in e.outvars}
-    roots = []
-    for var in (v for v in eqn.invars if not is_literal(v)):
-        while var in makers and len(made_of := [v for v in makers[var].invars if not is_literal(v)]) == 1:
-            (var,) = made_of
-        roots.append(var)
-    texts = frame.operands()
-    if len(texts) != len(roots) or not makers.keys().isdisjoint(roots):
-        return {}
-    mapped = run.step.is_in_vmap(frame)
-    name = Name(mapped=mapped, times=times_of(run.step), undifferentiated=is_undifferentiated(run.body))
-    written = frame.written()
-    places = [None if written is None else written.place_of(text) for text in texts]
-    named = zip(roots, texts, places, strict=True)
-    return {var: name._replace(expression=text, place_in=place) for var, text, place in named}
-
-
-class _Call(NamedTuple):
-    """The equations of one call in the user's program, such as ``jnp.median(x)``, as a jaxpr with its arguments."""
-
-    body: Body
-    jaxpr: Any
-    values: list[Any]  # for each argument, the value, or its type if the value was dropped
-
-    def types(self) -> dict[int, ShType]:
-        """The types of the typed arguments, by their numbers."""
-        seen = (x.type if is_typed(x) else x for x in self.values)
-        return {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
-
-
-def _call_of(run: _Run) -> _Call | None:
-    """A run as a call; None if a value is gone."""
-    body, jaxpr = run.body, run.body.jaxpr
-    eqns = [jaxpr.eqns[i] for i in run.numbers]
-    inside = {var for eqn in eqns for var in eqn.outvars}
-    used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if not is_literal(v) and v not in inside)
-    if not all(v in body.env for v in used):
-        return None
-    outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run.numbers)] or eqns[-1].outvars
-    part = jaxpr.replace(constvars=(), invars=[*used], outvars=outs, eqns=eqns)
-    return _Call(body, part, [body.env[v] for v in used])
-
-
-def _fixes_of_call(call: _Call, run: _Run, step: Step, evaluate: Evaluate, differentiates: bool) -> tuple[Fix, ...]:
+def _fixes_of_call(call: Call, run: Run, step: Step, evaluate: Evaluate, differentiates: bool) -> tuple[Fix, ...]:
     """Fixes that reshard the operands of a call, among those that have a name."""
     types = call.types()
-    evaluate_again = _evaluates(call, evaluate)
+    evaluate_again = evaluates(call, evaluate)
     names = called_names([*types.values()])
-    expression_names, variables = _expression_names(run), call.jaxpr.invars
+    names_of_variables, variables = expression_names(run), call.jaxpr.invars
     sources = {i: source_of_var(call.body, variables[i]) for i in types}
     operand_names = {
-        name: name_of_operand(step, sources[i], t, expression_names.get(variables[i], Name()))
+        name: name_of_operand(step, sources[i], t, names_of_variables.get(variables[i], Name()))
         for name, (i, t) in zip(names, types.items(), strict=True)
     }
     returns = [_returns(sources[i]) for i in types] if differentiates else None
@@ -240,7 +159,7 @@ def connect_namesakes(out_fixes: OutFixes) -> None:
     _namesakes[:] = [out_fixes]
 
 
-def _fixes_with_out(run: _Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]:
+def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]:
     """Fixes that call the typed form of the function of JAX that the user called, with ``out=``."""
     origin, user = step(), run.frame
     if origin is None or origin.library or user is None or user.kind is not Owner.USERS or step.is_in_vmap(user):
@@ -250,14 +169,14 @@ def _fixes_with_out(run: _Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...
         return ()
     eqns = [run.body.jaxpr.eqns[i] for i in run.numbers]
     first, *others = [(e.primitive, (frames := frames_of(e))[: frames.index(user)]) for e in eqns]
-    call, n = _call_of(run), times_of(run.step)
+    call, n = call_of(run), times_of(run.step)
     if first in others or call is None or not n:  # several calls in a row
         return ()
     used = {*call.jaxpr.outvars, *variables([x for e in eqns for x in e.invars])}
     if not used.issuperset(v for e in eqns for v in e.outvars):
         return ()  # the function has results that the program does not use
     try:
-        fixes = _namesakes[0](origin.called, call.jaxpr, _evaluates(call, evaluate), tuple(call.types().values()))
+        fixes = _namesakes[0](origin.called, call.jaxpr, evaluates(call, evaluate), tuple(call.types().values()))
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     return tuple(_for_all_runs(fix, n) for fix in fixes)
@@ -268,45 +187,22 @@ def _names_it(func: ast.expr, name: str) -> bool:
     return name == (func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", ""))
 
 
-def _evaluates(call: _Call, evaluate: Evaluate) -> Callable[..., list[Any]]:
-    """A call as a function of its typed operands."""
-    types = call.types()
-    constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
-    stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
-
-    def evaluate_again(*xs: Any) -> list[Any]:
-        values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
-        merged = dict(zip(types, noted_as(constant, values), strict=True))
-        return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
-
-    return evaluate_again
-
-
-def _stops(fix: Fix, of_names: dict[str, tuple[Any, ShType]], run: _Run, evaluate: Evaluate) -> bool:
+def _stops(fix: Fix, of_names: dict[str, tuple[Any, ShType]], run: Run, evaluate: Evaluate) -> bool:
     """Whether an equation soon after a run does not type if a fix reshards operands of the run."""
     goals = {}
     for name, target in _RESHARD.findall(fix.code):
         var, t = of_names[name]
         goals[var] = type_of(target, t.mesh, like=t)
     first = run.numbers[0]
-    rest = _call_of(run._replace(numbers=range(len(run.body.jaxpr.eqns))[first : first + _MOST_FOLLOWING]))
+    rest = call_of(run._replace(numbers=range(len(run.body.jaxpr.eqns))[first : first + _MOST_FOLLOWING]))
     if rest is None:
         return False
     types = [goals.get(rest.jaxpr.invars[i], t) for i, t in rest.types().items()]
     try:
-        jax.eval_shape(_evaluates(rest, evaluate), *map(abstract_array, types))
+        jax.eval_shape(evaluates(rest, evaluate), *map(abstract_array, types))
     except ShardingTypeError:
         return True
     return False
-
-
-def _is_closed_over(call: _Call, i: int) -> bool:
-    """Whether an operand of a call is a concrete value of the program's closure, which has no gradient."""
-    x, source = call.values[i], source_of_var(call.body, call.jaxpr.invars[i])
-    while source.step is not None and source.step.eqn.primitive.name == "closed_over":
-        source = source_of_var(source.body, source.step.eqn.invars[0])
-    is_inside = source.step is not None or source.body.outer is not None
-    return is_typed(x) and not (is_inside or argument_name(source)) and not isinstance(x, jax.core.Tracer)
 
 
 def _returns(source: Source) -> bool:
@@ -327,11 +223,6 @@ def _transposes(eqn: Any) -> int:
 
 def _users_frames(eqn: Any) -> list[Frame]:
     return [f for f in frames_of(eqn) if f.kind is Owner.USERS]
-
-
-def _stopped(x: Any) -> Any:
-    """`stop_gradient` of a value."""
-    return local(STOP_GRADIENT, x, out=jax.typeof(x)) if is_inexact(x) else x
 
 
 def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShType], step: Step) -> Fix | None:
