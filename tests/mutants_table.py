@@ -429,8 +429,8 @@ MUTANTS: Final = (
     Mutant(
         "a whole program is decided without its backward pass",
         "shtypes/solver/complete.py",
-        "Graph, program, mesh, grad=grad,",
-        "Graph, program, mesh, grad=False,",
+        "        mesh,\n        grad=grad,\n",
+        "        mesh,\n        grad=False,\n",
         ("tests/scopes/test_minimize.py", "tests/solver/test_complete.py"),
     ),
     Mutant(

@@ -89,7 +89,7 @@ CASES = [
     Case("padded_kernel", padded_kernel, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
     Case("convolved", convolved, (f32(16), f32(4)), ("[16@x]", "[4]"), (12, 24)),
     Case("rows_convolved", rows_convolved, (f32(3, 16), f32(3, 4)), ("[3,16@x]", "[3,4]"), (36, 72)),
-    Case("in_call", in_call, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (72, 144)),
+    Case("in_call", in_call, (LINE, f32(4, 3, 3)), (SEQUENCE, "[4,3,3]"), (36, 144)),
     Case("min_pool", min_pool, (IMAGE,), (ROWS,), (192, 288)),
     Case("sums", sums, (IMAGE,), (ROWS,), (192, 288)),
     Case("max_pool", max_pool, (IMAGE,), (BOTH,), (216, 384)),

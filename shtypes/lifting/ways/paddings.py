@@ -17,7 +17,7 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variable
 from shtypes.evaluation.rows.families import ints
 from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.choice import CALLS
-from shtypes.lifting.ways.moving import cuts_of, moves_alone, padding_of
+from shtypes.lifting.ways.moving import cuts_of, kind_of, moves_alone, padding_of
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.uses import Pairs
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of, places
@@ -50,10 +50,16 @@ def _has_windows(jaxpr: Any) -> bool:
     return any(map(places, jaxpr.eqns)) or any(map(_has_windows, calls))
 
 
-def _with_windows_beside_moves(jaxpr: Any) -> Any:
+def _pads(eqn: Any) -> bool:
+    """Whether an equation pads or crops, or is a call that moves elements by that alone."""
+    if moves_alone(eqn):
+        return all(_pads(e) for e in jaxpr_of(eqn.params["jaxpr"]).eqns if kind_of(e))
+    return any(map(any, (padding_of(eqn) or {}).values()))
+
+
+def _with_windows_beside_pads(jaxpr: Any) -> Any:
     """Opens calls with windows of which an operand is padded or a result is cropped, as `jnp.convolve` and a slice."""
-    moves = [e for e in jaxpr.eqns if moves_alone(e) or any(map(any, (padding_of(e) or {}).values()))]
-    near = {v for e in moves for v in (*variables(e.invars), *e.outvars)}
+    near = {v for e in filter(_pads, jaxpr.eqns) for v in (*variables(e.invars), *e.outvars)}
     calls = [e for e in jaxpr.eqns if e.primitive.name in CALLS and _has_windows(jaxpr_of(e.params["jaxpr"]))]
     beside = {id(e) for e in calls if not near.isdisjoint((*variables(e.invars), *e.outvars))}
     of_others = {id(e) for e in calls} - beside
@@ -66,7 +72,7 @@ def _with_windows_beside_moves(jaxpr: Any) -> Any:
 
 def with_paddings(jaxpr: Any) -> Any:
     """Merges pads of what windows read, and crops of what they alone are read for, into the windows."""
-    return _Merging(with_padded_blocks(_with_windows_beside_moves(jaxpr)), *_PADDED, SCATTER).program()
+    return _Merging(with_padded_blocks(_with_windows_beside_pads(jaxpr)), *_PADDED, SCATTER).program()
 
 
 class _Merging(Pairs):
