@@ -8,7 +8,7 @@ from typing import Any as _Any
 from shtypes.api import PURE as _PURE
 from shtypes.api import load as _load
 from shtypes.api import names as _names
-from shtypes.context.unsupported import explanation as _explanation
+from shtypes.ops.table import where_it_is as _where_it_is
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> _Any:
     elif name in _names():
         globals().update(_load())
     else:
-        raise AttributeError(f"module 'shtypes' has no attribute {name!r}{_explanation(name)}")
+        raise AttributeError(f"module 'shtypes' has no attribute {name!r}{_where_it_is(name)}")
     return globals()[name]
 
 

@@ -6,8 +6,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Final
 
-from shtypes.context.unsupported import explanation
-from shtypes.ops.table import OPS
+from shtypes.ops.table import OPS, where_it_is
 
 
 class Namespace(ModuleType):
@@ -21,7 +20,7 @@ class Namespace(ModuleType):
         self.__all__ = sorted(functions | others)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{explanation(name)}")
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{where_it_is(name)}")
 
     def __dir__(self) -> list[str]:
         return self.__all__

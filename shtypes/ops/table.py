@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from shtypes.context.unsupported import explanation
 from shtypes.ops.rows import Op, elementwise, of_jax, written
 
 OPS: Final[Mapping[str, Op]] = {
@@ -379,3 +380,9 @@ OPS: Final[Mapping[str, Op]] = {
         *of_jax("reduce_window", jax="jax.lax", rule="unary_along"),
     )
 }
+
+
+def where_it_is(name: str) -> str:
+    """The end of an error for a name that a namespace lacks: why nothing has it, or what has it."""
+    homes = [f"`sh.{public}`" for public in OPS if public.rpartition(".")[2] == name]
+    return explanation(name) or (f"; it is {' and '.join(homes)}" if homes else "")

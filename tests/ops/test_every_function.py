@@ -92,6 +92,14 @@ def test_what_is_not_here_says_why_where_it_is_looked_for(module: str) -> None:
                 getattr(owner, name)
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "home"), [(sh, "rms_norm", "sh.nn.rms_norm"), (sh.nn, "fft2", "sh.fft.fft2")]
+)
+def test_what_is_in_another_namespace_is_named_there(owner: Any, name: str, home: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; it is `{home}`$"):
+        getattr(owner, name)
+
+
 @pytest.mark.skipif(hasattr(jnp, "minmax"), reason="this release has it")
 def test_a_function_of_a_newer_release_says_so() -> None:
     with pytest.raises(sh.ShardingTypeError, match=r"the installed JAX has no `jax\.numpy\.minmax`"):
