@@ -269,11 +269,15 @@ class Lowering:
 
     def _region(self, segment: Segment, env: dict[Any, Any]) -> None:
         """Runs a segment in one shard_map, and puts its results into ``env``."""
+        # XLA drops operands without elements, which its partitioner then misses, so they are created inside
+        empty = [v for v in segment.operands if is_typed(v) and not v.aval.size]
+        passed = [v for v in segment.operands if v not in empty]
 
         def body(*blocks: Any) -> list[Any]:
-            local = dict(zip(segment.operands, blocks, strict=True))
+            local = dict(zip(passed, blocks, strict=True))
+            local |= {v: to_shard(v.aval, local[v]) for v in passed if is_typed(v)}
+            local |= {v: jnp.zeros(v.aval.local_shape, v.aval.dtype) for v in empty}
             typed = [v for v in segment.operands if is_typed(v)]
-            local |= {v: to_shard(v.aval, local[v]) for v in typed}
             if checks_are_on():
                 check_shards("jit", [local[v] for v in typed], [v.aval for v in typed], inputs=True)
             self._run_layers(segment, local)
@@ -284,17 +288,17 @@ class Lowering:
 
         mesh = next(v.aval.mesh for e in segment.equations for v in (*e.invars, *e.outvars) if is_typed(v))
         over, options = manual_mesh(mesh)
-        if not segment.operands and context_mesh() is None:
+        if not passed and context_mesh() is None:
             over = concrete_mesh(mesh)  # the devices are not known otherwise
         run = jax.shard_map(
             body,
             mesh=over,
-            in_specs=tuple(spec_of(v.aval) for v in segment.operands),
+            in_specs=tuple(spec_of(v.aval) for v in passed),
             out_specs=[spec_of(v.aval) for v in segment.results],
             check_vma=False,
             **options,
         )
-        env.update(zip(segment.results, run(*[_read(env, v) for v in segment.operands]), strict=True))
+        env.update(zip(segment.results, run(*[_read(env, v) for v in passed]), strict=True))
 
     def _run_layers(self, segment: Segment, env: dict[Any, Any]) -> None:
         """Evaluates a region's equations. Layers that were traced once for several calls are calls again."""

@@ -696,3 +696,12 @@ def test_arrays_without_elements_lie_as_their_types_say(jit: Any, text: str) -> 
             if "U" not in text:
                 assert np.asarray(value).shape == x.shape
             assert (value + 1.0).shape == x.shape
+
+
+@pytest.mark.parametrize("jit", [sh.jit, jax.jit], ids=["sh.jit", "jax.jit"])
+def test_a_sum_over_no_elements_is_zero_on_every_device(jit: Any) -> None:
+    with sh.use_mesh(sh.make_mesh({"x": 2, "y": 2})):
+        a, b = sh.zeros("f32[4@x,0]"), sh.zeros("f32[0,4@y]")
+        y = jit(lambda a, b: sh.cumsum(a @ b + 1.0, 0, out="[4,4@y]"))(a, b)
+        assert str(y.type) == "f32[4,4@y]"
+        np.testing.assert_array_equal(np.asarray(y), np.cumsum(np.ones((4, 4)), 0))
