@@ -56,6 +56,11 @@ _SIZES: Final = {
     **{name: f"{name}=" for name in ("size", "length", "total_repeat_length", "num_segments")},
     **{name: f"{name}=False" for name in ("strip_zeros", "trim_leading_zeros")},
 }
+#: What to use in place of an index with a mask.
+_MASKED: Final = (
+    "sh.where(mask, new, x) changes the elements that a mask selects",
+    "sh.where(mask, x, 0) keeps the shape",
+)
 
 
 class JaxFunction:
@@ -127,7 +132,8 @@ class JaxFunction:
             raise jax_error(self.name, "does not take these arguments", error) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
             told = jax_error(self.name, "must know the values of an argument before it runs", error)
-            told.hints = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
+            sizes = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
+            told.hints = _MASKED if isinstance(error, jax.errors.NonConcreteBooleanIndexError) else sizes
             return told
         return Trace(*needed(closed), *out, closed_over)
 
