@@ -412,6 +412,13 @@ def test_of_a_checkpoint_is_sent_again_what_the_backward_pass_needs_and_its_poli
             assert plan.bytes == pytest.approx(plan.ledger.total.bytes, rel=1e-12)
 
 
+def test_the_gradient_of_an_argument_of_a_checkpoint_is_summed_after_its_reshard() -> None:
+    f = jax.checkpoint(lambda x, w: x @ w + jnp.zeros_like(x @ w))
+    fixed = {"0": "[_, _]", "1": "[_, _]"}
+    (plan,) = sh.suggest(of_sine(f), f32(16, 16), f32(16, 16), mesh={"x": 4}, fixed=fixed, grad=(0,))
+    assert plan.bytes == plan.ledger.total.bytes == 1536 + 6
+
+
 def _refusing(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
     """Lets plans not type of which something is true."""
     signature: Any = vars(Plan)["signature"]
