@@ -134,6 +134,7 @@ def test_no_fix_has_a_price_for_a_cotangent_that_does_not_return(template: str, 
         ("m.linalg.cholesky({0})", ("[64,64@x]",), 'sh.linalg.cholesky(..., out="[64,64]")'),
         ("m.median({0}, axis=0)", ("[64@x,64]",), 'sh.median(..., out="[64@x]")'),
         ("m.quantile({0}, 0.3, axis=0)", ("[64@x,64]",), 'sh.quantile(..., out="[64@x]")'),
+        ("m.median({0})", ("[8,4]{U:x}",), 'sh.median(..., out="[]")'),
         ("m.outer({0}, {1})", ("[8,4@x]", "[8,4@x]"), 'sh.reshard(lhs, "[8,4]"); sh.reshard(rhs, "[8@x,4]")'),
     ],
 )

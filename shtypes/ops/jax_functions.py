@@ -294,11 +294,19 @@ class JaxFunction:
 
             return results
 
-        traced = functools.cache(functools.partial(_traced_in_way, run_equations, types))
+        @functools.cache
+        def finished_types() -> Any:
+            given = list(map(as_jax_type, types))
+            with CommScope(Implicit()):
+                return trace_typed(lambda *xs: self._finish_pending(key, trace, xs), given).out_avals
+
+        @functools.cache
+        def traced(way: _Way) -> _InWay:
+            return _traced_in_way(run_equations, finished_types(), way)
 
         def chosen(out: Any) -> Callable[..., Any]:
             with CommScope(Implicit(out=out)):
-                return in_way(self._way(key, types, out, traced))
+                return in_way(self._way(key, finished_types(), out, traced))
 
         ways = chosen if has_ways(trace.jaxpr) else None
         return with_out_fixes(error, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
