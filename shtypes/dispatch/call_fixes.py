@@ -29,7 +29,7 @@ from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.candidate_types import price_of
-from shtypes.rules.price_fixes import called_names, later_casts, memory_note
+from shtypes.rules.price_fixes import Later, called_names, later_casts, memory_note
 from shtypes.rules.suggest_fixes import MAX_FIXES
 from shtypes.scopes.check_comm import drop_forbidden_fixes, is_bounded
 from shtypes.scopes.comm import in_checkpoint
@@ -114,7 +114,7 @@ def _out_fixes_of_call(call: Callable[..., Any], types: tuple[ShType, ...], code
             in_out = functools.partial(call, out=ast.literal_eval(out[1]))
             price = priced(in_out, types)
             results = trace_typed(in_out, list(map(as_jax_type, types))).out_avals
-            yield _noted(Fix(code, *price, **_later(types, results)), in_out, types)
+            yield _noted(Fix(code, *price, **_later(types, results)._asdict()), in_out, types)
 
 
 def _noted(fix: Fix, f: Callable[..., Any], types: Sequence[ShType]) -> Fix:
@@ -245,20 +245,19 @@ def _out_fixes(
     for out, results in outs.items():
         f, price = priced_ops[out]
         code = f"({', '.join(map(_quoted, out))})" if isinstance(out, tuple) else _quoted(out)
-        fix = Fix(f"sh.{name}(..., out={code})", *price, **_later(types, results))
+        fix = Fix(f"sh.{name}(..., out={code})", *price, **_later(types, results)._asdict())
         fixes.append(_noted(fix, _composed(f, *finishing([out])), types))
     return fixes
 
 
-def _later(types: Sequence[ShType], results: Sequence[ShType]) -> dict[str, Any]:
+def _later(types: Sequence[ShType], results: Sequence[ShType]) -> Later:
     """What later ops send to finish pending results of operands that are not, and where invariant ones are cast."""
     pending = {a for t in types for a in t.axes(State.UNREDUCED)}
     own = [t.with_axes([a for a in t.axes(State.UNREDUCED) if a in pending], State.REDUCED) for t in results]
     finished = [price_of(t, finished_type(t)) for t in own]
     casts = later_casts(types, results, results)
     words = [*(p.forward for p in finished), *(p.backward for p in finished), casts.later]
-    sent = sum(p.bytes for p in finished) + casts.bytes_later
-    return {"later": " and ".join(filter(None, words)), "bytes_later": sent}
+    return Later(" and ".join(filter(None, words)), sum(p.bytes for p in finished) + casts.bytes_later)
 
 
 def _composed(f: Callable[..., Any], g: Callable[..., Any]) -> Callable[..., Any]:

@@ -94,9 +94,9 @@ class Graph(OpOptions):
                 n.leader = n.leader.leader
         self.decisions = [n for n in self.nodes if n.leader is n]
 
-    def is_argument(self, v: Value) -> bool:
-        """Whether a value is an argument of the program."""
-        return self.source[v.id][0].kind == "argument"
+    def sums_gradient(self, v: Value) -> bool:
+        """Whether a value is an argument whose gradient is summed first, and then resharded to its type."""
+        return self.source[v.id][0].kind == "argument" and not self.is_implicit
 
     def use_has_cotangent(self, use: Use) -> bool:
         """Whether the backward pass computes a cotangent of this use."""

@@ -55,7 +55,7 @@ class UseCosts(OpComm):
         That of an argument and that of the gradient to the argument's type are one if it ``may_fuse``.
         """
         cost = true = price(cotangents(dst), cotangents(src))
-        if not self.graph.is_implicit and self.graph.is_argument(v):
+        if self.graph.sums_gradient(v):
             cast = cotangents(unlabelled(src))
             first, second = price(cotangents(dst), cast), price(cast, cotangents(src))
             # A replicated gradient sends nothing; at that price each device would do all of the work.
@@ -72,7 +72,7 @@ class UseCosts(OpComm):
         (one, src_index), (other, dst_index) = distinct(src), distinct(dst)
         key = (
             use.value.nbytes,
-            self.graph.is_argument(use.value),
+            self.graph.sums_gradient(use.value),
             one.tobytes(),
             other.tobytes(),
             self.graph.use_has_cotangent(use),

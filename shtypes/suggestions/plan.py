@@ -115,7 +115,7 @@ class Plan(Report):
             times, use = sum(t.use.times for t in equal), equal[0].use
             sent = sum(float(t.cost.sent) for t in equal)
             seconds = sum(float(t.cost.comm) for t in equal)
-            summed = graph.is_argument(use.value)  # with its gradient
+            summed = graph.sums_gradient(use.value)  # with its gradient
             before = src.with_axes(src.axes(State.REDUCED), State.INVARIANT) if summed else src
             rerun = graph.reshard_runs(use)[1] > 0
             what = _description(before, dst, backward=graph.use_has_cotangent(use), rerun=rerun)
