@@ -1,4 +1,4 @@
-"""Fewer garbage collections while many objects are made that live for long."""
+"""Fewer garbage collections while many objects are allocated that live for long."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Written(NamedTuple):
         return {}
 
     def operands(self) -> list[ast.expr]:
-        """Its direct operands: of an index the indexed value and what the key is made of."""
+        """Its direct operands: of an index expression the indexed value and the parts of the key."""
         return _operands(self.node)
 
     def reads(self, text: str) -> bool:
@@ -95,11 +95,10 @@ class Written(NamedTuple):
 
     def names_of(self, text: str) -> list[str]:
         """Names that assignments of the enclosing function give an expression, and the expression, last."""
-        given = [pair for stmt in ast.walk(self._function()) for pair in _assigned(stmt)]
+        assigned = [pair for stmt in ast.walk(self._function()) for pair in _assigned(stmt)]
         names = [text]
         for _ in range(_MOST_ASSIGNMENTS):
-            found = (bound for target, value in given if (bound := _bound(target, value, names[0])))
-            name = next(found, "")
+            name = next((bound for target, value in assigned if (bound := _bound(target, value, names[0]))), "")
             if not name or name in names:
                 break
             names.insert(0, name)
@@ -166,7 +165,7 @@ def _span(node: ast.expr) -> Span:
 
 
 def _span_of_method(call: ast.Call, method: ast.expr) -> Span:
-    """The place of the call of a method, whose instruction begins at the name if that is on a line of its own."""
+    """The place of the call of a method, whose instruction begins at the method's name if that starts a line."""
     assert isinstance(method, ast.Attribute)
     start = (method.end_col_offset or 0) - len(method.attr.encode())
     return method.end_lineno or 0, call.end_lineno, start, call.end_col_offset
@@ -242,10 +241,10 @@ def _unpacked(stmt: ast.AST | None) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def _bound(target: ast.expr, value: ast.expr, text: str) -> str:
     """The name that an assignment gives an expression, which is the value or a part of it; empty if none."""
-    whole = ast.unparse(value)
-    if not text.startswith(whole) or text[len(whole) :][:1] not in ("", "[", "."):
+    source = ast.unparse(value)
+    if not text.startswith(source) or text[len(source) :][:1] not in ("", "[", "."):
         return ""
-    return name_at(dict(_names_by_path(target)), text[len(whole) :])
+    return name_at(dict(_names_by_path(target)), text[len(source) :])
 
 
 def name_at(names: dict[str, str], path: str) -> str:

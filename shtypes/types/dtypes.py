@@ -86,8 +86,7 @@ def bits(name: str) -> int:
         return 8
     if name == "float0":
         return 0
-    digits = "".join(c for c in name.lstrip("biufc").split("_")[0] if c.isdigit())
-    return int(digits)
+    return int("".join(c for c in name.lstrip("biufc").split("_")[0] if c.isdigit()))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -53,8 +53,8 @@ class Mesh:
             return axes
         if hasattr(axes, "axis_names") and hasattr(axes, "axis_sizes"):  # `isinstance` takes longer
             axes = zip(axes.axis_names, axes.axis_sizes, strict=True)
-        given: Any = axes.items() if isinstance(axes, Mapping) else axes
-        items: tuple[Any, ...] = tuple(given if isinstance(given, Iterable) else [given])
+        pairs: Any = axes.items() if isinstance(axes, Mapping) else axes
+        items: tuple[Any, ...] = tuple(pairs if isinstance(pairs, Iterable) else [pairs])
         if not all(isinstance(item, tuple) and len(item) == 2 for item in items):
             raise ShardingTypeError(
                 f"the axes of a mesh are given by name, with their sizes, not {axes!r:.60}", hints=['{"x": 2, "y": 4}']

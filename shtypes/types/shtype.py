@@ -229,8 +229,7 @@ class ShType:
 
     def named(self: T, names: Iterable[str | None]) -> T:
         """A copy with other dim names; equal to this type."""
-        dims = [d._replace(name=n) for d, n in zip(self.dims, names, strict=True)]
-        return self.replace(dims=dims)
+        return self.replace(dims=[d._replace(name=n) for d, n in zip(self.dims, names, strict=True)])
 
     # notation
 
@@ -256,7 +255,7 @@ class ShType:
         Args:
             text: The text, such as ``f32[seq, 8@(x,y)]{U:z}``.
             mesh: The mesh; by default that of ``like``, or the one in context.
-            like: The type of the value to be given a new type.
+            like: The type of the value that gets the new type.
             dims: Sizes of dim names, which override the scope's.
             shape: The shape of the value.
             dtype: The dtype of the value, as a name or a numpy dtype.

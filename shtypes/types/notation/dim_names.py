@@ -79,7 +79,7 @@ def dim_axes(axes: Mapping[str, AxesOfName] | Iterable[tuple[str, AxesOfName]]) 
     """A scope in which dims with these names are sharded over these mesh axes by default.
 
     So ``f32[embed, mlp]`` is one model on every mesh. It applies where a type is parsed: in `sh.array`, `reshard`,
-    ``out=``, specs, comparisons, and in signatures, which are parsed at the call. The type's own axes take precedence:
+    ``out=``, specs, comparisons, and in signatures, which are parsed at the call. Axes in the type take precedence:
     ``mlp@dp`` has only these axes, ``mlp@()`` has none, and ``mlp@...`` keeps those of the value. In the scope, an
     unsharded dim whose name has axes prints as ``mlp@()``, so that printed types parse back.
 
