@@ -34,7 +34,7 @@ def private(module: str, name: str) -> Any:
         raise ImportError(what) from None
 
 
-#: The errors of JAX about shardings, of classes of its own.
+#: JAX's classes of errors about shardings.
 SHARDING_ERRORS: Final = (
     private("jax._src.named_sharding", "DuplicateSpecError"),
     private("jax._src.core", "ShardingTypeError"),

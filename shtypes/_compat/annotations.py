@@ -86,7 +86,7 @@ def annotated(bind: Bind, primitive: Any, args: Sequence[Any], params: dict[str,
 
 
 def _annotate(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
-    """Annotates a value with a sharding; ``by_jax``: JAX's own, which is ignored."""
+    """Annotates a value with a sharding; ``by_jax``: one that JAX sets, which is ignored."""
     if by_jax or not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return x  # on one device, as all of a plain program
     if len(sharding.spec) > x.ndim:
@@ -97,7 +97,7 @@ def _annotate(x: Any, sharding: Any, *, by_jax: bool = False) -> Any:
 
 
 def _reshards_by_itself(sharding: Any) -> bool:
-    """Whether JAX reshards on its own, in a broadcast or on entry to a region of auto axes."""
+    """Whether it is JAX that reshards, in a broadcast or on entry to a region of auto axes, and not the user."""
     if not _is_jaxs_mesh(sharding.mesh):
         return False
     names = (str(frame.f_globals.get("__name__", "")) for frame in frames(2))

@@ -9,13 +9,13 @@ from typing import Any, Final
 from shtypes._compat.eqn_frames import Frame, eqn_source_of
 from shtypes._compat.jaxprs import Cond, Scan, While, control, inner_jaxprs, jaxpr_of
 
-#: Where the results of a function's body are in that of the jaxpr, for functions of JAX that wrap what they are given.
+#: Where the results of the user's body are in those of the jaxpr, for functions of JAX that wrap the body.
 _WRAPPED: Final = {"jax.lax.fori_loop": "[0][1]", "jax.lax.map": "[1]"}
 #: JAX's file of `jax.lax.map`.
 _LOOPS: Final = "lax/control_flow/loops.py"
 #: Functions of JAX that return the results of one equation in a tuple.
 _TUPLES: Final = ("jax.lax.top_k", "jax.lax.split", "jnp.split")
-#: Functions of JAX whose jaxprs are of the functions that they are given.
+#: Functions of JAX whose jaxprs are of the user's functions themselves.
 _UNWRAPPED: Final = ("", "jax.lax.scan", "jax.lax.while_loop", "jax.lax.cond", "jax.lax.switch")
 
 
@@ -31,7 +31,7 @@ def name_in(jaxpr: Any, name: str, frame: Frame) -> str:
     code = frame.code
     if (file, line) == (code.co_filename, str(code.co_firstlineno)):
         return name
-    # `jax.lax.map` has a function of its own around one of a single argument
+    # `jax.lax.map` wraps a function of a single argument
     root, rest = re.fullmatch(r"(\w*)(.*)", name).groups()  # type: ignore[union-attr]
     return code.co_varnames[0] + rest if root == "x" and file.endswith(_LOOPS) and code.co_argcount == 1 else ""
 
@@ -47,7 +47,7 @@ def result_path(eqn: Any, index: int, frames: Sequence[Frame]) -> str | None:
     if body is None or wrapped is None:
         return None
     path = _names(body, "result_paths", count)[index]
-    return path.removeprefix(whole) if path.startswith(whole := f"result{wrapped}") else None
+    return path.removeprefix(prefix) if path.startswith(prefix := f"result{wrapped}") else None
 
 
 def passed_to(eqn: Any, jaxpr: Any, var: Any) -> Any:

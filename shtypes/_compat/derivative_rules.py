@@ -163,8 +163,7 @@ def has_custom_vjp(prim: Any) -> bool:
 
 def name_of(eqn: Any) -> str:
     """The user's name for an equation: the function of a custom derivative, or the primitive."""
-    body = eqn.params.get("call_jaxpr", eqn.params.get("call"))
-    info = getattr(jaxpr_of(body), "debug_info", None)
+    info = getattr(jaxpr_of(eqn.params.get("call_jaxpr", eqn.params.get("call"))), "debug_info", None)
     name = str(getattr(info, "func_name", "") or "").partition(" ")[0]
     return name or str(eqn.primitive.name)
 
@@ -209,7 +208,7 @@ _Saveable: Final[Any] = private("jax._src.interpreters.partial_eval", "SaveableT
 def run_again_in_checkpoints(primitive: Any) -> None:
     """Makes checkpoints run a call that has only an effect again where they compute its operands again.
 
-    By default JAX leaves it to the forward pass, and has a rule like this one for its own `debug_callback`.
+    By default JAX leaves it to the forward pass; for `debug_callback` it has a rule like this one.
     """
 
     def rule(_: Any, unknown: Sequence[bool], recomputed: Sequence[bool], eqn: Any) -> tuple[Any, ...]:
@@ -246,8 +245,7 @@ def residuals_of(eqn: Any, operands: Sequence[int]) -> Residuals:
             values = [*xs]
             for i, y in zip(operands, ys, strict=True):
                 values[i] = y
-            outs = plain_programs.bind_plain(eqn, values)
-            return [y for y in outs if jnp.issubdtype(y.dtype, jnp.inexact)]
+            return [y for y in plain_programs.bind_plain(eqn, values) if jnp.issubdtype(y.dtype, jnp.inexact)]
 
         return jax.tree.leaves(jax.vjp(at, *(xs[i] for i in operands))[1])
 

@@ -267,21 +267,21 @@ class UserFrame(NamedTuple):
 
 _is_user_filename: Final[Callable[[str], bool]] = private("jax._src.source_info_util", "is_user_filename")
 _raw_frame_to_frame: Final[Callable[..., Any]] = private("jax._src.source_info_util", "raw_frame_to_frame")
-#: By the id of a code object, which the entry keeps alive so that the id is not reused.
+#: By the id of a code object, to which the entry refers so that the id is not reused.
 _frames: Bounded[tuple[Any, UserFrame | None]] = Bounded(1 << 14)
 
 
 @of_frames
 def user_frames(frames: Sequence[Frame]) -> tuple[UserFrame, ...]:
     """The user's frames of an equation, innermost first."""
-    found = []
+    users = []
     for code, last in frames:
         entry = _frames.get((id(code), last))
         if entry is None:
             entry = _frames.put((id(code), last), (code, _user_frame(code, last)))
         if entry[1] is not None:
-            found.append(entry[1])
-    return tuple(found)
+            users.append(entry[1])
+    return tuple(users)
 
 
 def _user_frame(code: Any, last: int) -> UserFrame | None:

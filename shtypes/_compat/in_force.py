@@ -133,8 +133,7 @@ def marked(changes: _Mark | None) -> contextlib.AbstractContextManager[Any]:
 
 def set_at(eqn: Any) -> InForce | None:
     """The settings at an equation that changed since its program's start, or None."""
-    stack = eqn.source_info.name_stack.stack
-    for element in reversed(stack):
+    for element in reversed(eqn.source_info.name_stack.stack):
         if type(element) is _Mark:
             return element.in_force
     return None

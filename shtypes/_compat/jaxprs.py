@@ -205,13 +205,13 @@ def vars_with_cotangents(
     operands = operands or operands_with_cotangents
     jaxpr = jaxpr_of(closed)
     chosen = jaxpr.outvars if results is None else [v for v, r in zip(jaxpr.outvars, results, strict=True) if r]
-    found = {v for v in chosen if not is_literal(v) and v.aval is not None}  # None: of a trace that goes on
+    live = {v for v in chosen if not is_literal(v) and v.aval is not None}  # None: of a trace that goes on
     for eqn in reversed(jaxpr.eqns):
-        outs = [v in found for v in eqn.outvars]
+        outs = [v in live for v in eqn.outvars]
         if any(outs):
             moves = operands(eqn, outs)
-            found.update(v for v, moved in zip(eqn.invars, moves, strict=True) if moved and not is_literal(v))
-    return found
+            live.update(v for v, moved in zip(eqn.invars, moves, strict=True) if moved and not is_literal(v))
+    return live
 
 
 def operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> list[bool]:
@@ -228,8 +228,8 @@ def operands_with_cotangents(eqn: Any, results: Sequence[bool]) -> list[bool]:
 
 
 def _arguments_with_cotangents(closed: Any, results: Sequence[bool]) -> list[bool]:
-    found = vars_with_cotangents(closed, results)
-    return [v in found for v in jaxpr_of(closed).invars]
+    live = vars_with_cotangents(closed, results)
+    return [v in live for v in jaxpr_of(closed).invars]
 
 
 def has_zero_derivative(eqn: Any) -> bool:
@@ -384,8 +384,7 @@ def references(eqn: Any) -> list[Any]:
 
 def has_side_effects(eqn: Any) -> bool:
     """Whether an equation has effects besides creating and using references, so that it is not a pure function."""
-    makes = any(map(_is_reference, eqn.outvars))
-    return not makes and any(not hasattr(effect, "input") for effect in eqn.effects)
+    return not any(map(_is_reference, eqn.outvars)) and any(not hasattr(effect, "input") for effect in eqn.effects)
 
 
 def _is_reference(v: Any) -> bool:

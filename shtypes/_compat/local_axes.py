@@ -148,18 +148,17 @@ def _unbound(axis: str) -> ShardingTypeError:
     )
 
 
-def _traced(f: Callable[..., Any], avals: Sequence[Any], *, anew: bool = False) -> Any:
+def _traced(f: Callable[..., Any], avals: Sequence[Any], *, reshard: bool = False) -> Any:
+    """Traces a function for arguments on the mesh in context; ``reshard``: also those that have a sharding."""
     mesh = program_mesh_in_context()
     if mesh is not None:
-        on_program_mesh = [a if not anew and a.sharding is not None else _placed(a, mesh) for a in avals]
-        return jax.jit(f).trace(*on_program_mesh)
+        avals = [a if not reshard and a.sharding is not None else _placed(a, mesh) for a in avals]
     return jax.jit(f).trace(*avals)
 
 
 def _placed(aval: Any, mesh: ProgramMesh) -> Any:
     """An argument of a program with a mesh."""
-    sharding = _on(mesh, len(aval.shape))
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=_on(mesh, len(aval.shape)))
 
 
 def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -> Any:
@@ -173,7 +172,7 @@ def _traced_in(mesh: ProgramMesh, f: Callable[..., Any], avals: Sequence[Any]) -
         refused = error
     try:
         with _bound(mesh, tracked=False):
-            traced = _traced(f, avals, anew=True)
+            traced = _traced(f, avals, reshard=True)
     except NameError:
         raise
     except Exception:

@@ -84,7 +84,7 @@ def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def without_outer_lines() -> Iterator[None]:
-    """Context manager in which traced equations have their own stacks, not that of the evaluated equation."""
+    """Context manager in which traced equations get their stack frames, not those of the evaluated equation."""
     outer = _source_info_context.context
     _source_info_context.context = _source_info.SourceInfo(None, outer.name_stack)  # `user_context(None)` keeps stacks
     try:
@@ -119,7 +119,7 @@ def bind_plain(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 def bind_in_program(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """Binds an equation of one plain program in another, on its own mesh, for its shardings."""
+    """Binds an equation of one plain program in another, under the mesh that its shardings name."""
     with eqn.ctx.manager:
         return bind_eqn(eqn, operands)
 
@@ -170,7 +170,7 @@ mlir.register_lowering(full_like_p, mlir.lower_fun(_filled, multiple_results=Fal
 
 
 ad.primitive_jvps[full_like_p] = functools.partial(zero_jvp, full_like_p)
-# its shape is known before its argument's value is
+# its result needs the shape of the argument only, and no residual
 _partial_evals[full_like_p] = lambda trace, x, **params: _filled(x.aval, **params)
 batching.primitive_batchers[full_like_p] = lambda args, dims, **params: (full_like_p.bind(*args, **params), dims[0])
 

@@ -112,7 +112,7 @@ class ProgramMesh(AbstractMesh):
         return f"AbstractMesh({', '.join(f'{n!r}: {s}' for n, s in self.shape_tuple)})"
 
 
-@functools.cache  # kept forever, as in JAX's caches
+@functools.cache  # without a limit, as JAX's caches
 def program_mesh(sizes: tuple[int, ...], names: tuple[str, ...], manual: tuple[str, ...] = ()) -> ProgramMesh:
     """The mesh for plain programs that are lifted on a mesh of these axes; ``manual`` ones are those of local mode."""
     seen, auto, inner = (ProgramMesh(sizes, names, manual) for _ in range(3))

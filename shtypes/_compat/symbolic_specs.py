@@ -132,7 +132,7 @@ def with_operands(spec: Any) -> tuple[Any, list[Any]]:
 
 
 def resolved(spec: SymbolicSpec, axes: Sequence[Sequence[tuple[str, ...]]]) -> Any:
-    """The spec of an equation, given the axes of the dims of each operand."""
+    """The spec of an equation for these axes of its operands' dims."""
 
     def axes_of(entry: Any) -> tuple[str, ...]:
         if isinstance(entry, AxesOfOperand):
