@@ -62,7 +62,7 @@ def argument_names(fn: Callable[..., Any], tree: Any, places: Sequence[int]) -> 
 class _Arguments(NamedTuple):
     """The expressions of a call's arguments."""
 
-    source: str  # the whole expression
+    source: str  # the call's expression
     positional: list[ast.expr]
     named: dict[str, ast.expr]
 

@@ -126,7 +126,7 @@ class Callback(HiPrimitive):
         return list(self.bind(*primals, call=call)), []
 
     def transpose(self, cts: Sequence[Any], *operands: Any, call: HostCall) -> list[Any]:
-        return [None] * len(operands)  # what a rule shows of a tangent is not shown in the backward pass, as in JAX
+        return [None] * len(operands)  # a rule's call on a tangent does not run in the backward pass, as in JAX
 
     def batch(
         self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any], *, call: HostCall
@@ -140,8 +140,7 @@ class Callback(HiPrimitive):
 def _slice(x: Any, dim: int, index: int, size: int) -> Any:
     """One element of the mapped dim."""
     params = (("index", index), ("axis", dim), ("keepdims", False))
-    fn = NamedFn("slice", lax.index_in_dim, params, Linear.JOINTLY)
-    return local(fn, x, out=jax.typeof(x).dec_rank(size, dim))
+    return local(NamedFn("slice", lax.index_in_dim, params, Linear.JOINTLY), x, out=jax.typeof(x).dec_rank(size, dim))
 
 
 callback_p = Callback("debug_callback")

@@ -30,7 +30,7 @@ from shtypes.context.user_line import user_line
 from shtypes.core.array import Array
 from shtypes.core.meshes import concrete_mesh, manual_mesh
 from shtypes.core.physical import physical_spec, to_shard, with_key_data
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, quoted
 from shtypes.types import REPLICATED, ShType, State
 
 
@@ -340,10 +340,9 @@ def _record_terms(became_nan: Any, *, name: str, t: ShType, axes: tuple[str, ...
 
 
 def _terms_failure(name: str, t: ShType, axes: tuple[str, ...], line: str) -> ShardingTypeError:
-    over = ", ".join(f"`{a}`" for a in axes)
     call = f"{name} -> {t}"
     error = ShardingTypeError(
-        f"`{name}` made terms of a sum nan that is pending over {over}, on some of the devices only",
+        f"`{name}` made terms of a sum nan that is pending over {quoted(axes)}, on some of the devices only",
         where=f"{line}: {call}" if line else call,
         why="a replicated value that becomes a pending sum is zero on all devices but one, and zero times an infinite "
         "factor is nan, where one device has the value times infinity",

@@ -163,8 +163,7 @@ class FusedReshard(Joint):
         ]
 
     def batch(self, axis_data: Any, operands: Sequence[Any], dims: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        results = zip(self.results, dims, strict=True)
-        targets = [t if d is None else t.inc_rank(axis_data.size, d) for t, d in results]
+        targets = [t if d is None else t.inc_rank(axis_data.size, d) for t, d in zip(self.results, dims, strict=True)]
         return move_together(operands, targets, self.transport), list(dims)
 
 

@@ -27,7 +27,7 @@ from shtypes.errors import ShardingTypeError
 from shtypes.scopes.check_comm import check_comm, check_leaving, check_now
 from shtypes.scopes.scope_rules import allows_implicit, rules_in_force
 from shtypes.types import Dim, ShType, State, dtypes
-from shtypes.types.mesh import Mesh, current_mesh
+from shtypes.types.mesh import current_mesh
 
 
 def type_by_jax(x: Any, mesh: Any = None) -> HiShType:
@@ -93,29 +93,28 @@ def _type_or_target(x: Any, target: ShType | None, mesh: Any) -> HiShType:
 
 
 def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
-    """See `shtypes.from_jax`."""
+    """`from_jax`, for other modules: errors point to the user's call of those."""
     if isinstance(x, Array):
         raise ShardingTypeError(f"the value has a type already, {jax.typeof(x)}", hints=["sh.reshard(x, type)"])
     if not isinstance(x, (jax.Array, jax.core.Tracer)):
         raise ShardingTypeError(
             f"`from_jax` takes a jax.Array, not {x.__class__.__name__}", hints=["sh.array(x, type)"]
         )
-    where: Mesh | None = None
+    target = None
     if type is not None:
-        jax_mesh = jax.typeof(x).sharding.mesh
-        where = to_mesh(mesh) if mesh is not None else None if jax_mesh.empty else to_mesh(jax_mesh)
-    dtype = dtypes.from_numpy(x.dtype)
-    target = None if type is None else as_jax_type(type_of(type, where, shape=tuple(x.shape), dtype=dtype))
-    if target is not None and target.dtype_name != dtype:
-        raise ShardingTypeError(f"an array of dtype {dtype} is not of type {target}", hints=["x.astype(...) first"])
-    if isinstance(x, jax.core.Tracer) and is_tracing_plain():
+        jax_mesh, dtype = jax.typeof(x).sharding.mesh, dtypes.from_numpy(x.dtype)
+        target_mesh = to_mesh(mesh) if mesh is not None else None if jax_mesh.empty else to_mesh(jax_mesh)
+        target = as_jax_type(type_of(type, target_mesh, shape=tuple(x.shape), dtype=dtype))
+        if target.dtype_name != dtype:
+            raise ShardingTypeError(f"an array of dtype {dtype} is not of type {target}", hints=["x.astype(...) first"])
+    traced = isinstance(x, jax.core.Tracer)
+    if traced and is_tracing_plain():
         current_mesh()  # without a mesh, evaluation gives it a type, by the program's typed values
-    if not isinstance(x, jax.core.Tracer) and no_trace_is_running():
+    if not traced and no_trace_is_running():
         value = _concrete(x, target, mesh)
         if checks_are_on():
             check_values("from_jax", [value], inputs=True)
     else:
-        traced = isinstance(x, jax.core.Tracer)
         has_sharding = not traced and isinstance(x.sharding, jax.NamedSharding)
         t = type_by_jax(x, mesh) if has_sharding else _type_or_target(x, target, mesh)
         _refuse_pending(t)
@@ -123,9 +122,8 @@ def convert(x: Any, type: Any = None, *, mesh: Any = None) -> Array:
         check_now()
     if target is None:
         return value
-    constant = not isinstance(x, jax.core.Tracer)
-    check_comm("from_jax", jax.typeof(value), target, has_gradient=not constant)
-    return move(value, target, constant=constant)
+    check_comm("from_jax", jax.typeof(value), target, has_gradient=traced)
+    return move(value, target, constant=not traced)
 
 
 def _refuse_pending(t: ShType) -> None:
@@ -149,14 +147,13 @@ def _concrete(x: Any, target: HiShType | None, mesh: Any) -> Array:
             return _unreduced(x, t)
         devices: Any = x.sharding.mesh
         return wrap(t, jax.device_put(x, physical_sharding(t, devices)))
-    where = target.mesh if target is not None else to_mesh(mesh) if mesh is not None else current_mesh()
-    states = dict.fromkeys(where.axis_names, State.INVARIANT)
-    t = as_jax_type(ShType(where, dtypes.from_numpy(x.dtype), list(x.shape), states))
-    return place(x, t)
+    typed_mesh = target.mesh if target is not None else to_mesh(mesh) if mesh is not None else current_mesh()
+    states = dict.fromkeys(typed_mesh.axis_names, State.INVARIANT)
+    return place(x, as_jax_type(ShType(typed_mesh, dtypes.from_numpy(x.dtype), list(x.shape), states)))
 
 
 def _unreduced(x: Any, t: HiShType) -> Array:
-    """Converts JAX's unreduced array: its devices' partial sums get hidden dims."""
+    """Converts JAX's unreduced array: a device's partial sum is its slice along one more dim per axis."""
     shape = tuple(t.mesh.shape[a] for a in t.axes(State.UNREDUCED))
     # via the host: an op on one device's shard would use the mesh in context
     parts = [

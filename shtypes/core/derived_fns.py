@@ -1,4 +1,7 @@
-"""Shard functions from others: derivatives, transposes, and mapped ones."""
+"""Shard functions derived from another one: its JVP, its transpose, its `vmap`.
+
+A backward program has the transpose of a JVP, ``transpose(jvp(f))``, unless ``f`` has a simpler `ShardFn.adjoint`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class Jvp(ShardFn):
         return self.fn.primal(operands[: len(self.active)])
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        # the derivative of a real elementwise function is diagonal, so it is its transpose
+        # the Jacobian of a real elementwise function is diagonal, hence equal to its transpose
         alone = len(self.active) == 1 and index == 1
         real = result.dtype_name[0] != "c" != operands[0].dtype_name[0]
         return self if alone and self.fn.per_element and real and result.dtype_name == operands[0].dtype_name else None
@@ -64,31 +67,29 @@ class Transpose(ShardFn):
 
     def __call__(self, *shards: Any) -> Any:
         n = sum(op is None for op in self.linear_operands)
-        others, nonzero = iter(shards[:n]), iter(shards[n:])
-        operands = [next(others) if op is None else _struct(*op) for op in self.linear_operands]
-        # A jointly linear function is transposed by all operands, whatever the others are, since JAX's rules for such
-        # primitives expect that.
+        nonlinear, nonzero = iter(shards[:n]), iter(shards[n:])
+        operands = [
+            next(nonlinear) if op is None else jax.ShapeDtypeStruct(op[0], dtypes.to_numpy(op[1]))
+            for op in self.linear_operands
+        ]
+        # JAX's rules of primitives that are linear in their operands jointly transpose all of them, and no subset.
         jointly = self.fn.linear is Linear.JOINTLY
-        chosen = [
+        transposed = [
             op is not None or (jointly and is_inexact(x)) for op, x in zip(self.linear_operands, operands, strict=True)
         ]
 
-        def of_chosen(*values: Any) -> tuple[Any, ...]:
+        def of_transposed(*values: Any) -> tuple[Any, ...]:
             rest = iter(values)
-            return as_tuple(self.fn(*[next(rest) if c else x for x, c in zip(operands, chosen, strict=True)]))
+            return as_tuple(self.fn(*[next(rest) if t else x for x, t in zip(operands, transposed, strict=True)]))
 
         cts = tuple(
-            next(nonzero) if g else jnp.zeros(shape, dtypes.to_numpy(dtype))
-            for g, (shape, dtype) in zip(self.nonzero, self.results, strict=True)
+            next(nonzero) if is_nonzero else jnp.zeros(shape, dtypes.to_numpy(dtype))
+            for is_nonzero, (shape, dtype) in zip(self.nonzero, self.results, strict=True)
         )
-        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, c in zip(operands, chosen, strict=True) if c]
-        moved = iter(jax.linear_transpose(of_chosen, *structs)(cts))
-        by_operand = [next(moved) if c else None for c in chosen]
+        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x, t in zip(operands, transposed, strict=True) if t]
+        operand_cts = iter(jax.linear_transpose(of_transposed, *structs)(cts))
+        by_operand = [next(operand_cts) if t else None for t in transposed]
         return tuple(ct for ct, op in zip(by_operand, self.linear_operands, strict=True) if op is not None)
-
-
-def _struct(shape: tuple[int, ...], dtype: str) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtypes.to_numpy(dtype))
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,9 @@ def _dot_output(inputs: list[str], output: str) -> str:
     if len(inputs) < 2:
         return output
     left, right = inputs
-    both = "".join(c for c in output if c in left and c in right)
-    left, right = ("".join(c for c in part if c in output and c not in both) for part in (left, right))
-    return output if both + left + right == output else both + right + left
+    batch = "".join(c for c in output if c in left and c in right)
+    left, right = ("".join(c for c in part if c in output and c not in batch) for part in (left, right))
+    return output if batch + left + right == output else batch + right + left
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,7 @@ class Sum(ShardFn):
         return Spread(operands[0].local_shape, self.dims, self.keepdims, self.count)
 
     def batched(self, dims: Sequence[int | None], ranks: Sequence[int]) -> ShardFn | None:
-        moved = tuple(d + 1 for d in self.dims)
-        return Sum(moved, self.keepdims, self.dtype, self.count) if dims[0] == 0 else None
+        return Sum(tuple(d + 1 for d in self.dims), self.keepdims, self.dtype, self.count) if dims[0] == 0 else None
 
 
 @dataclass(frozen=True)

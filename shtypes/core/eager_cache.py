@@ -1,4 +1,4 @@
-"""The eager cache: an op on operands of known types runs its recorded compiled functions, without typing rules.
+"""The eager cache: an op that ran on operands of these types before runs its recorded compiled functions again.
 
 An op is determined by the types of its operands, its static arguments and JAX's context, which includes the policy and
 the mesh. The general path is run first, and recorded as the compiled functions that it called.

@@ -1,4 +1,8 @@
-"""Elementwise shard functions: constants, JAX's functions, arithmetic, and Python numbers as operands."""
+"""Elementwise shard functions: constants, JAX's functions, arithmetic, and Python numbers as operands.
+
+A Python number is a field and part of the function's key. Eager calls pass it as an operand instead (`number_apart`),
+so that ``x * 2.0`` and ``x * 3.0`` share a compilation.
+"""
 
 from __future__ import annotations
 
@@ -19,42 +23,42 @@ from shtypes.types import ShType, dtypes
 
 @dataclass(frozen=True)
 class OfNumber(ShardFn):
-    """A shard function of one operand and a Python number, which is field ``place`` of ``fn``."""
+    """A shard function of one operand and a Python number, which is the field ``name`` of ``fn``."""
 
     fn: ShardFn
-    place: str
+    name: str
 
     def __call__(self, x: Any, number: Any) -> Any:
-        return _with_number(self.fn, self.place, number)(x)
+        return _with_number(self.fn, self.name, number)(x)
 
 
-def extract_number(fn: ShardFn, place: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
-    """Extracts the number in a field of ``fn``, with JAX's dtype for it beside the operand; see `number_apart`."""
-    field: Any = getattr(fn, place)
+def extract_number(fn: ShardFn, name: str, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
+    """Extracts the number in a field of ``fn``, in the dtype to which JAX promotes it; see `number_apart`."""
+    field: Any = getattr(fn, name)
     number: Any = next(n for n in field if n is not None) if isinstance(field, tuple) else field
     dtype: Any = operands[0].dtype
-    if type(number) not in (int, float) or result_type(dtype, number) != dtype or not _plain(number, dtype):
+    if type(number) not in (int, float) or result_type(dtype, number) != dtype or not _rounds_as_in_xla(number, dtype):
         return None
     value = np.asarray(number, np.float32 if type(number) is float and dtype.itemsize < 4 else None).astype(dtype)
-    return OfNumber(_with_number(fn, place, 0), place), value
+    return OfNumber(_with_number(fn, name, 0), name), value
 
 
-def _with_number(fn: Any, place: str, number: Any) -> ShardFn:
-    """The function with a number in a field, or in place of the number in a tuple field."""
-    field = getattr(fn, place)
+def _with_number(fn: Any, name: str, number: Any) -> ShardFn:
+    """The function with another number in a field; in a tuple, such as ``(None, 2.0)``, None stands for the array."""
+    field = getattr(fn, name)
     value = tuple(None if n is None else number for n in field) if isinstance(field, tuple) else number
-    replaced: ShardFn = replace(fn, **{place: value})
+    replaced: ShardFn = replace(fn, **{name: value})
     return replaced
 
 
-def _plain(number: Any, dtype: Any) -> bool:
-    """Whether numpy rounds a number to a dtype like XLA: without overflow, subnormals and complex numbers."""
-    about: Any = jnp  # has no annotations for finfo
+def _rounds_as_in_xla(number: Any, dtype: Any) -> bool:
+    """Whether numpy rounds a number to a dtype as XLA does: no overflow, subnormal or complex number."""
+    untyped_jnp: Any = jnp  # mypy has no types for finfo
     if jnp.issubdtype(dtype, jnp.integer):
-        return bool(about.iinfo(dtype).min <= number <= about.iinfo(dtype).max)
+        return bool(untyped_jnp.iinfo(dtype).min <= number <= untyped_jnp.iinfo(dtype).max)
     if not jnp.issubdtype(dtype, jnp.floating):
         return False
-    limits = about.finfo(dtype)
+    limits = untyped_jnp.finfo(dtype)
     fits = abs(number) <= (float(limits.max) if type(number) is float else 1 << 24)
     return bool(fits and (number == 0 or abs(number) >= limits.tiny))
 
@@ -124,9 +128,8 @@ class NamedFn(ShardFn):
     fn: Callable[..., Any]  # compared by identity
     params: tuple[tuple[str, Any], ...] = field(compare=False, default=())  # static, by keyword
     linear: Linear = Linear.NO
-    nonlinear: frozenset[int] = (
-        frozenset()
-    )  # for MULTILINEAR, the operands in which it is nonlinear (positions, counts)
+    #: For MULTILINEAR: the operands in which it is nonlinear, such as positions and counts.
+    nonlinear: frozenset[int] = frozenset()
     #: If some operands are Python numbers: these, with None for arrays.
     numbers: tuple[Any, ...] = field(compare=False, default=())
     per_element: bool = False
@@ -261,7 +264,7 @@ class WithNumber(ShardFn):
         return type(self.number) is float or (type(self.number) is int and abs(self.number) < 1 << 31)
 
     def adjoint(self, index: int, operands: Sequence[ShType], result: ShType) -> ShardFn | None:
-        return self if operands[0].dtype_name == result.dtype_name else None  # of the linear ones
+        return self if operands[0].dtype_name == result.dtype_name else None  # called for linear functions only
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
         return extract_number(self, "number", operands)

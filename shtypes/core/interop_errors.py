@@ -171,8 +171,8 @@ def _instead(name: str, t: ShType) -> Sequence[str]:
     module, _, function = name.rpartition(".")
     if name in _INSTEAD:
         collective = f"sh.lax.{function}"
-        inside = t.axes(State.VARYING) and any(collective in hint for hint in _INSTEAD[name])
-        return (collective,) if inside else _INSTEAD[name]
+        in_shards = t.axes(State.VARYING) and any(collective in hint for hint in _INSTEAD[name])
+        return (collective,) if in_shards else _INSTEAD[name]
     namespace = _MODULES.get(module, (None, ""))[1]
     sh: Any = importlib.import_module("shtypes")
     for path in (f"{namespace}.{function}", function) if namespace else (function,):

@@ -69,15 +69,15 @@ def holds_tracers(x: Any, seen: set[int] | None = None) -> bool:
     if id(x) in seen:
         return False
     seen.add(id(x))
-    inside: Iterable[Any]
+    parts: Iterable[Any]
     if isinstance(x, FunctionType):
-        inside = (cell.cell_contents for cell in x.__closure__ or () if cell != CellType())
+        parts = (cell.cell_contents for cell in x.__closure__ or () if cell != CellType())
     elif isinstance(x, functools.partial):
-        inside = (x.func, *x.args, *x.keywords.values())
+        parts = (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, MethodType):
-        inside = (x.__func__, x.__self__)
+        parts = (x.__func__, x.__self__)
     elif isinstance(x, (tuple, list)):
-        inside = x
+        parts = x
     else:
-        inside = (x.__wrapped__,) if callable(x) and hasattr(x, "__wrapped__") else ()
-    return any(holds_tracers(each, seen) for each in inside)
+        parts = (x.__wrapped__,) if callable(x) and hasattr(x, "__wrapped__") else ()
+    return any(holds_tracers(each, seen) for each in parts)

@@ -134,8 +134,7 @@ class HiShType(ShType, TypedType):
     def lo_ty(self) -> list[Any]:
         """The type of the physical array."""
         mesh = jax_mesh(self.mesh)
-        sharding = NamedSharding(mesh, explicit_spec(self, mesh))
-        return [ShapedArray(physical_shape(self), self.dtype, sharding=sharding)]
+        return [ShapedArray(physical_shape(self), self.dtype, sharding=NamedSharding(mesh, explicit_spec(self, mesh)))]
 
     def lower_val(self, value: Any) -> list[Any]:
         """The physical array of a value."""

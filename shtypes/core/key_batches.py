@@ -1,4 +1,4 @@
-"""Random bits that depend on the whole batch of keys that `jax.vmap` maps over, as those of XLA's own generator do.
+"""Random bits that depend on all keys of a batch under `jax.vmap`, as those of the `rbg` generators do.
 
 JAX draws them for all keys of a batch at once, from the first: a device that has a part of the batch draws others.
 """

@@ -260,8 +260,7 @@ class Local(Operation):
         if self._has_keys:
             check_mapped_keys(self.fn, [jax.typeof(x) for x in operands], dims, self.results)
         results = tuple(t.inc_rank(axis_data.size, 0) for t in self.results)
-        ranks = [jax.typeof(x).ndim for x in operands]
-        fn = self.fn.batched(dims, ranks) or Vmap(self.fn, tuple(dims))
+        fn = self.fn.batched(dims, [jax.typeof(x).ndim for x in operands]) or Vmap(self.fn, tuple(dims))
         return local_all(fn, *operands, out=results), [0] * len(results)
 
 
@@ -311,7 +310,7 @@ def zeros_of(t: ShType) -> Array:
 
 
 def is_zeros(x: Array) -> bool:
-    """Whether a traced value is made of zeros, as the gradient of what is not used."""
+    """Whether a traced value is all zeros by construction, as the gradient of an unused argument."""
     fn = fn_of(x)
     return isinstance(fn, Full) and isinstance(fn.value, (int, float)) and not fn.value
 

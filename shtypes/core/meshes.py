@@ -51,7 +51,7 @@ def context_mesh() -> AbstractMesh | None:
 
 
 def jax_mesh(mesh: Mesh) -> AbstractMesh:
-    """The JAX mesh for traces and lowering: that in context, which must fit, else the last one used, else a new one."""
+    """The JAX mesh for traces and lowering: that in context, which must fit, or else `without_devices`."""
     context = context_mesh()
     if context is not None:
         if to_mesh(context) is not mesh:
@@ -65,14 +65,13 @@ def jax_mesh(mesh: Mesh) -> AbstractMesh:
 
 
 def without_devices(mesh: Mesh) -> AbstractMesh:
-    """The JAX mesh without devices: the last one used, else a new one."""
-    return _abstract.get_or_create(mesh, lambda: _bare(mesh))
+    """The last JAX mesh that stood for ``mesh``, without its devices; else a new one."""
+    return _abstract.get_or_create(mesh, lambda: _new_abstract_mesh(mesh))
 
 
-def _bare(mesh: Mesh) -> AbstractMesh:
+def _new_abstract_mesh(mesh: Mesh) -> AbstractMesh:
     """A new JAX mesh without devices."""
-    kinds = (AxisType.Explicit,) * len(mesh.axis_names)
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=kinds)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
 
 
 def concrete_mesh(mesh: Mesh) -> jax.sharding.Mesh:
@@ -138,12 +137,12 @@ def set_mesh(mesh: AnyMesh) -> None:
             hints=["with sh.use_mesh(mesh): ... for a mesh without devices", "jax.set_mesh(None) to have none"],
         )
     to_mesh(mesh)
-    if not _is_the_programs(mesh) and not _in_the_program(mesh):
+    if not _is_lifted_programs_mesh(mesh) and not _is_traced_under(mesh):
         jax.set_mesh(mesh)
 
 
-def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
-    """Whether a program is being traced under this mesh; an error if it is under another."""
+def _is_traced_under(mesh: jax.sharding.Mesh) -> bool:
+    """Whether JAX is tracing a program under this mesh; an error if it is under another."""
     if no_trace_is_running():
         return False
     context = context_mesh()
@@ -158,8 +157,8 @@ def _in_the_program(mesh: jax.sharding.Mesh) -> bool:
     raise placed(error, "mesh")
 
 
-def _is_the_programs(mesh: AnyMesh) -> bool:
-    """Whether a mesh has the axes of the plain program being traced."""
+def _is_lifted_programs_mesh(mesh: AnyMesh) -> bool:
+    """Whether a mesh is that of the plain program which `sh.lift` is tracing: then it is in context already."""
     seen = program_mesh_in_context()
     return seen is not None and (seen.axis_names, seen.axis_sizes) == (mesh.axis_names, mesh.axis_sizes)
 
@@ -179,21 +178,23 @@ def use_mesh(mesh: AnyMesh) -> Scope:
 def _using(mesh: AnyMesh) -> Iterator[None]:
     to_mesh(mesh)
     with contextlib.ExitStack() as scopes:
-        if _is_the_programs(mesh):
+        if _is_lifted_programs_mesh(mesh):
             pass
         elif isinstance(mesh, jax.sharding.Mesh):
-            if not _in_the_program(mesh):
+            if not _is_traced_under(mesh):
                 scopes.enter_context(jax.set_mesh(mesh))
         else:
             outer = context_mesh()
             if outer is not None and outer.size != mesh.size:  # JAX changes the size only via no mesh
                 scopes.enter_context(jax.set_mesh(None))
-            scopes.enter_context(jax.sharding.use_abstract_mesh(_bare(mesh) if isinstance(mesh, Mesh) else mesh))
+            scopes.enter_context(
+                jax.sharding.use_abstract_mesh(_new_abstract_mesh(mesh) if isinstance(mesh, Mesh) else mesh)
+            )
         yield
 
 
 def manual_mesh(mesh: Any) -> tuple[Any, dict[str, Any]]:
-    """The mesh for a shard_map over a type's mesh, and its arguments: all axes that are not yet manual."""
+    """The mesh for a `shard_map` over a type's mesh, and its ``axis_names`` if some axes are manual already."""
     over = jax_mesh(mesh)
     manual = {a for a, kind in zip(over.axis_names, over.axis_types, strict=True) if kind == AxisType.Manual}
     return over, {"axis_names": set(over.axis_names) - manual} if manual else {}

@@ -128,11 +128,10 @@ def array_from_process(x: Any, type: Any, *, mesh: Any = None, check: bool = Tru
 
 def _part(local: Any, process_slices: Slices, index: Slices) -> Any:
     """One device's block, from its process's part."""
-    dims = zip(index, process_slices, strict=True)
     return local[
         tuple(
             slice((block.start or 0) - part.start, (part.stop if block.stop is None else block.stop) - part.start)
-            for block, part in dims
+            for block, part in zip(index, process_slices, strict=True)
         )
     ]
 

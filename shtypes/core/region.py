@@ -236,8 +236,7 @@ class Lowering:
         return self._arrays(jaxpr, [*constants, *operands])
 
     def _check_one_region(self, jaxpr: Any) -> None:
-        segments = self._planner.segments(jaxpr)
-        outside = [e for s in segments if not s.region for e in s.equations]
+        outside = [e for s in self._planner.segments(jaxpr) if not s.region for e in s.equations]
         if not outside:
             return
         eqn = next((e for e in outside if self._planner.obstacle(e)), outside[0])
@@ -289,7 +288,7 @@ class Lowering:
         mesh = next(v.aval.mesh for e in segment.equations for v in (*e.invars, *e.outvars) if is_typed(v))
         over, options = manual_mesh(mesh)
         if not passed and context_mesh() is None:
-            over = concrete_mesh(mesh)  # the devices are not known otherwise
+            over = concrete_mesh(mesh)  # nothing else says which devices
         run = jax.shard_map(
             body,
             mesh=over,

@@ -39,14 +39,14 @@ def repeats(codes: Sequence[Hashable]) -> tuple[Any, list[tuple[range, int]]]:
     """A sequence as numbers, and its tandem repeats: the indices of each, and its period."""
     numbers: dict[Hashable, int] = {}
     sequence = np.array([numbers.setdefault(code, len(numbers)) for code in codes], np.int64)
-    found, left = list[tuple[range, int]](), [range(len(sequence))]
+    tandem, left = list[tuple[range, int]](), [range(len(sequence))]
     while left:
         part = left.pop()
         covered, at, period = _longest_repeat(sequence[part.start : part.stop])
         if covered:
-            found.append((part[at : at + covered], period))
+            tandem.append((part[at : at + covered], period))
             left += [part[:at], part[at + covered :]]
-    return sequence, found
+    return sequence, tandem
 
 
 def layers(
@@ -63,13 +63,11 @@ def layers(
         writes: The values that each makes.
         results: The values that are needed at the end.
     """
-    sequence, found = repeats(codes)
+    sequence, tandem = repeats(codes)
     last: dict[Hashable, int] = {v: i for i, some in enumerate(reads) for v in some}
     last.update(dict.fromkeys(results, len(sequence)))
-    every = sorted(
-        (steps[i : i + period] for steps, period in found for i in range(0, len(steps), period)), key=lambda r: r.start
-    )
-    return [_layer(steps, sequence, reads, writes, last) for steps in every]
+    parts = [steps[i : i + period] for steps, period in tandem for i in range(0, len(steps), period)]
+    return [_layer(steps, sequence, reads, writes, last) for steps in sorted(parts, key=lambda steps: steps.start)]
 
 
 def numbered(steps: Iterable[tuple[Hashable, Iterable[Hashable]]]) -> tuple[tuple[Any, ...], dict[Hashable, int]]:

@@ -88,7 +88,7 @@ class Reshard(UnaryOperation):
 
 
 def types_as_used(xs: Sequence[Any], bound: Sequence[Bound]) -> list[ShType]:
-    """The types in which a typing uses values: of the cast that it inserts for all uses, or their own."""
+    """The types in which a typing uses values: after the cast that it inserts for all uses, if it does."""
     casts: dict[int, set[ShType | None]] = {}
     for operation, operands, results in bound:
         cast = results[0].type if isinstance(operation, Reshard) and operation.inserted else None
@@ -149,8 +149,8 @@ def reshard_once(operation: Reshard, x: Any, check: Callable[[], None] | None = 
     transport, src, dst = operation.transport, operation.src, operation.dst
     sends = bool(operation.forward_comm() or operation.backward_comm())
     notes = trace_notes(trace_ctx.trace) if isinstance(x, jax.core.Tracer) else None
-    alike = ("sent", id(x), transport.dtype, transport.ct_dtype) if sends else ("cast", id(x), operation)
-    earlier = [] if notes is None else notes.setdefault(alike, [])
+    key = ("sent", id(x), transport.dtype, transport.ct_dtype) if sends else ("cast", id(x), operation)
+    earlier = [] if notes is None else notes.setdefault(key, [])
     for _, other, moved in earlier:
         if (before := _reuse(moved, other, operation)) is not None:
             return before

@@ -60,7 +60,7 @@ def _compiled(
     # XLA drops operands without elements, which its partitioner then misses, so they are created inside
     nonempty = [t for t in ins if t.size]
     if not nonempty and context is None:
-        over = concrete_mesh(mesh)  # without operands, the devices are not known otherwise
+        over = concrete_mesh(mesh)  # without operands, nothing else says which devices
 
     def body(*arrays: Any) -> tuple[Any, ...]:
         rest = iter(arrays)
@@ -191,5 +191,4 @@ def run_on_shards(
     """Applies a function of shards that may communicate to typed values; compiled once for equal functions."""
     if any(x.data is None for x in operands):
         return [wrap(t, None) for t in results]
-    compiled = _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh())
-    return _call(name, compiled, operands, results)
+    return _call(name, _compiled(fn, name, tuple(x.type for x in operands), results, context_mesh()), operands, results)

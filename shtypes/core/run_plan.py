@@ -31,8 +31,7 @@ def run_plan(plan: Plan, x: Any) -> Any:
         return _run_narrow(plan, x)
     if dtypes.is_key(plan.src.dtype_name):
         # collectives take no extended dtypes; no step changes the trailing dim of a key's words
-        words = _run_steps(plan, jax.random.key_data(x))
-        return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
+        return jax.random.wrap_key_data(_run_steps(plan, jax.random.key_data(x)), impl=jax.random.key_impl(x))
     return _run_steps(plan, x)
 
 
@@ -121,7 +120,7 @@ def _permute(step: Step, x: Any) -> Any:
 
 
 def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
-    """Builds shards from pieces of shards: each device joins the kept and received pieces, in its order."""
+    """Builds shards from pieces of shards: each device joins the pieces that it has or receives, in its order."""
     rest = x.shape[step.src.ndim :]
     device = _index(step.src.mesh, step.live)
     serial = jax.default_backend() in _SERIAL
@@ -218,8 +217,7 @@ def _place(step: Step, x: Any) -> Any:
 
 def _all_gather(step: Step, x: Any) -> Any:
     names, groups = _axes_and_groups(step.src.mesh, _flat(step.lost))
-    pieces = lax.all_gather(x, names, axis_index_groups=groups, axis=0, tiled=False)
-    return _join(pieces, _counts(step.src, step.lost))
+    return _join(lax.all_gather(x, names, axis_index_groups=groups, axis=0, tiled=False), _counts(step.src, step.lost))
 
 
 def _reduce_scatter(step: Step, x: Any) -> Any:
@@ -231,8 +229,8 @@ def _reduce_scatter(step: Step, x: Any) -> Any:
 def exchange_pieces(pieces: Any, names: Any, groups: Any = None) -> Any:
     """Sends the piece of each index along the first dim to that device; the received pieces are in its place.
 
-    The collective is of a vector: XLA's CPU backend sends the pieces as operands of their own, whose layouts it lets
-    differ while it simplifies, as after the transposes of another all-to-all, and then refuses.
+    The collective is of a vector: XLA's CPU backend sends each piece as a separate operand. While it simplifies, as
+    after the transposes of another all-to-all, it lets their layouts differ, and then refuses.
     """
     vector = lax.all_to_all(pieces.reshape(-1), names, 0, 0, axis_index_groups=groups, tiled=True)
     return vector.reshape(pieces.shape)

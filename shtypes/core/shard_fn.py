@@ -98,12 +98,12 @@ class ShardFn:
 
     @property
     def keeps_dtype(self) -> bool:
-        """Whether the result of floats of one dtype is known to have that dtype."""
+        """Whether the result of floats of one dtype always has that dtype."""
         return False
 
     @property
     def is_differentiable(self) -> bool:
-        """Whether it is known, without a trace, that JAX has all its derivatives and transposes."""
+        """Whether JAX surely has all its derivatives and transposes, so that no trace needs to find out."""
         return False
 
     def number_apart(self, operands: Sequence[ShType]) -> tuple[ShardFn, Any] | None:
