@@ -47,8 +47,8 @@ class CommTracker:
         self._backward = any(isinstance(r, InBackward) for r in rules_in_force())
         self._ran: Parts = dict(spent or {})
         self._counting = False
-        # by the id of a trace's frame, which is kept alive: the number of equations read, and their communication
-        self._read: dict[int, tuple[Any, int, Parts]] = {}
+        # by the id of a trace's frame, to which the entry refers: the number of equations read, and their communication
+        self._progress: dict[int, tuple[Any, int, Parts]] = {}
         self._checked: dict[int, tuple[Any, int]] = {}
         self._call: Any = None
 
@@ -88,10 +88,10 @@ class CommTracker:
 
     def _of_frame(self, trace: OpenTrace, start: int) -> Parts:
         """The communication of a trace's equations, each read once."""
-        _, seen, parts = self._read.get(id(trace.frame), (None, start, {}))
+        _, seen, parts = self._progress.get(id(trace.frame), (None, start, {}))
         if trace.length > seen:
             parts = _added(parts, self._parts(_read(_of_interest(trace, seen))))
-            self._read[id(trace.frame)] = trace.frame, trace.length, parts
+            self._progress[id(trace.frame)] = trace.frame, trace.length, parts
         return parts
 
     def _parts(self, eqns: Iterable[Equation]) -> Parts:

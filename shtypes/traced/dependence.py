@@ -29,8 +29,7 @@ def dependences(program: Any) -> list[Dependence]:
 
     Bodies of loops, branches and calls are analysed; a result of any other equation depends on all its operands.
     """
-    count = len(jaxpr_of(program).invars)
-    return _body_results(program, [Dependence(frozenset([i])) for i in range(count)])
+    return _body_results(program, [Dependence(frozenset([i])) for i in range(len(jaxpr_of(program).invars))])
 
 
 def _body_results(body: Any, operands: Sequence[Dependence]) -> list[Dependence]:

@@ -273,7 +273,7 @@ def priced_before_each(
         results = jax.tree.leaves(f(*xs))
         return [jax.tree.leaves(g(*results)) for g in functions(list(map(jax.typeof, results)))]
 
-    def both(*xs: Any) -> list[list[Any]]:
+    def forward_and_backward(*xs: Any) -> list[list[Any]]:
         results, pull = linearized(f, xs, {})
         outs = []
         for g in functions(list(map(jax.typeof, results))):
@@ -290,7 +290,7 @@ def priced_before_each(
         return trace_typed(flat, list(map(as_jax_type, types)))
 
     try:
-        program = traced(both)
+        program = traced(forward_and_backward)
     except ShardingTypeError:
         raise
     except (NotImplementedError, TypeError, ValueError):
@@ -302,8 +302,8 @@ def priced_before_each(
     ]
 
 
-def _of_passes(both: Ledger) -> InWords:
-    forward, backward = both.forward(), both.backward()
+def _of_passes(ledger: Ledger) -> InWords:
+    forward, backward = ledger.forward(), ledger.backward()
     return _in_words(forward), _in_words(backward), forward.bytes, backward.bytes
 
 
