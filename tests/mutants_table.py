@@ -503,8 +503,8 @@ MUTANTS: Final = (
     Mutant(
         "labels that are summed count as batch labels",
         "shtypes/autodiff/checkpoint.py",
-        "for label in both if (label in output) is in_result)",
-        "for label in both if in_result)",
+        "for label in shared if (label in output) is in_result)",
+        "for label in shared if in_result)",
         ("tests/transforms/test_remat.py",),
     ),
     Mutant(

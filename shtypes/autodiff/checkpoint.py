@@ -111,9 +111,11 @@ def _dimension_numbers(equation: str) -> Any:
     """`jax.lax.dot_general`'s dimension numbers of a contraction: contracted dims and batch dims."""
     inputs, output = equation.split("->")
     lhs, rhs = inputs.split(",")
-    both = [label for label in lhs if label in rhs]
+    shared = [label for label in lhs if label in rhs]
     dims = [
-        tuple(tuple(operand.index(label) for label in both if (label in output) is in_result) for operand in (lhs, rhs))
+        tuple(
+            tuple(operand.index(label) for label in shared if (label in output) is in_result) for operand in (lhs, rhs)
+        )
         for in_result in (False, True)
     ]
     return tuple(dims)

@@ -81,7 +81,6 @@ class custom_vjp(Generic[P, T]):  # noqa: N801  # stands for `jax.custom_vjp`
         """
         check_function("custom_vjp", fwd, "the forward function")
         check_function("custom_vjp", bwd, "the backward function")
-
         self._rules = _with_checked_types(self.name, fwd, bwd, self.nondiff)
         self._in_scopes.clear()
         return bwd
@@ -137,19 +136,20 @@ def _with_checked_types(name: str, fwd: Callable[..., Any], bwd: Callable[..., A
 
 @dataclass
 class _Leaf:
+    """The type of a leaf, as a leaf of a pytree where None would be none."""
+
     type: ShType | None
 
 
 def _check_cotangents(name: str, cts: Any, types: _Types) -> Any:
     """Checks the cotangents that a backward function returned; inside `implicit_comm` reshards them."""
     arguments = jax.tree.unflatten(types.structure, [_Leaf(t) for t in types.leaves])
-    by_argument = list(cts) if isinstance(cts, (tuple, list)) else [cts]
-    if not isinstance(cts, (tuple, list)) or len(by_argument) != len(arguments):
+    if not isinstance(cts, (tuple, list)) or len(cts) != len(arguments):
         raise ShardingTypeError(
             f"the backward function of `{name}` returns a tuple of {len(arguments)}, one for each argument"
         )
     checked = []
-    for i, (ct, argument) in enumerate(zip(by_argument, arguments, strict=True)):
+    for i, (ct, argument) in enumerate(zip(cts, arguments, strict=True)):
         what = f"the cotangent of argument {i} that the backward function of `{name}` returns"
         leaves, tree = jax.tree.flatten(ct, is_leaf=lambda leaf: leaf is None)
         primals = jax.tree.leaves(argument)  # JAX refuses another structure later
@@ -181,6 +181,12 @@ def _run_in_scopes(f: Callable[..., Any], part: str, native: Any, static: Sequen
     """Wraps a function of JAX's `custom_vjp` or `custom_jvp` to run in the scopes of the call, for typed values.
 
     In a trace of a plain program, values that the rules close over become operands, since rules run after the trace.
+
+    Args:
+        f: The function.
+        part: Which one it is: ``"fun"``, ``"jvp"``, ``"fwd"`` or ``"bwd"``.
+        native: JAX's `custom_vjp` or `custom_jvp`.
+        static: The arguments that are not differentiated.
     """
     if is_tracing_plain():
         rules_of_native = [getattr(native, name, None) for name in ("jvp", "fwd", "bwd")]

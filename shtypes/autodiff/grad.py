@@ -120,8 +120,7 @@ def value_and_grad(
             merged = list(args)
             for i, value in zip(indices, values, strict=True):
                 merged[i] = value
-            result = optimized_jointly(fun)(*merged, **kwargs)
-            loss, aux = with_aux(result, has_aux, name, "loss")
+            loss, aux = with_aux(optimized_jointly(fun)(*merged, **kwargs), has_aux, name, "loss")
             if not (is_array(loss) or is_number(loss)):
                 raise ShardingTypeError(f"a gradient needs a scalar loss; `{name}` returned {type(loss).__name__}")
             return loss, aux

@@ -104,8 +104,7 @@ def hessian(
                [ 0. 12.]])
     """
     check_function("hessian", fun)
-    first = jacrev(fun, argnums, has_aux, holomorphic)
-    return jacfwd(first, argnums, has_aux, holomorphic)
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
 def _jacobian(
@@ -135,8 +134,7 @@ def _jacobian(
             merged = list(args)
             for i, value in zip(indices, values_in if not isinstance(argnums, int) else (values_in,), strict=True):
                 merged[i] = value
-            result = fun(*merged, **kwargs)
-            out, aux = with_aux(result, has_aux, called, "result")
+            out, aux = with_aux(fun(*merged, **kwargs), has_aux, called, "result")
             _check_results(out, called, holomorphic)
             if derive is _reverse:  # in forward mode each device has the derivative of its value
                 _refuse_varying(out, f"{name}({called})")
@@ -170,8 +168,7 @@ def _check_results(results: Any, called: str, holomorphic: bool) -> None:
         what = f"the result{jax.tree_util.keystr(path)} of `{called}`"
         if not hasattr(leaf, "dtype"):
             raise ShardingTypeError(f"{what} is no array: {type(leaf).__name__} has no Jacobian")
-        kind = jnp.complexfloating if holomorphic else jnp.floating
-        if not jnp.issubdtype(leaf.dtype, kind):
+        if not jnp.issubdtype(leaf.dtype, (jnp.complexfloating if holomorphic else jnp.floating)):
             numbers = "complex numbers" if holomorphic else "real numbers"
             raise ShardingTypeError(f"a Jacobian needs results that are {numbers}; {what} is {jax.typeof(leaf)}")
 
@@ -192,8 +189,7 @@ def _forward(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
         t: Any = jax.typeof(leaf)
         moved, aux = vmap(push, out_axes=(0, None))(_basis(t.tangent() if isinstance(t, ShType) else t))
         columns.append([_last(x, np.shape(leaf)) for x in moved])
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return structures[0], rows, aux
+    return structures[0], [list(row) for row in zip(*columns, strict=True)], aux
 
 
 def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[list[Any]], Any]:
@@ -209,8 +205,7 @@ def _reverse(fun: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, list[
             cts = [ct if i == k else zero for i, zero in enumerate(zeros)]
             return list(pull(jax.tree.unflatten(structure, cts)))
 
-        moved = vmap(pulled)(_basis(cotangents[k]))
-        rows.append([_reshaped(x, (*np.shape(out), *x.shape[1:])) for x in moved])
+        rows.append([_reshaped(x, (*np.shape(out), *x.shape[1:])) for x in vmap(pulled)(_basis(cotangents[k]))])
     return structure, rows, aux
 
 
