@@ -230,10 +230,8 @@ def _replayed(target: Target, program: Any, outs: Any) -> Callable[..., Any]:
 def _gradients(target: Target, cotangents: Any) -> dict[str, Any]:
     """The cotangents of the differentiable arguments, in the arguments' structure."""
     left = iter(cotangents)
-    inputs = (target.args, target.kwargs)
-    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, inputs)
-    named = Target(target.function, args, kwargs).arguments
-    return {name: x for name, x in named.items() if jax.tree.leaves(x)}
+    args, kwargs = jax.tree.map(lambda x: next(left) if is_differentiated(x) else None, (target.args, target.kwargs))
+    return {name: x for name, x in Target(target.function, args, kwargs).arguments.items() if jax.tree.leaves(x)}
 
 
 def _type(x: Any) -> Any:

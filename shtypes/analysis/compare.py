@@ -119,7 +119,6 @@ class Comparison(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison for JSON, as described in the docs (communication)."""
-        seconds = self.seconds() or (None, None)
         return {
             "schema": SCHEMA,
             "function": self.name,
@@ -132,7 +131,7 @@ class Comparison(Report):
                     "seconds": time,
                     "ledger": side.ledger.to_dict(),
                 }
-                for side, time in zip((self.jax, self.partial), seconds, strict=True)
+                for side, time in zip((self.jax, self.partial), (self.seconds() or (None, None)), strict=True)
             },
             "types": [{**c._asdict(), "place": c.place.to_json()} for c in self.types],
             "collectives": [
@@ -240,8 +239,7 @@ def compare(
     for policy in POLICIES:
         with scopes(mesh, policy, dims):
             try:
-                inputs = _translated((args, kwargs), from_policy, policy)
-                target = target_of(f, *inputs)
+                target = target_of(f, *_translated((args, kwargs), from_policy, policy))
                 with scopes(mesh_of((target.args, target.kwargs)), None, None):
                     typed = signature_of(target, grad=False)
                     takes = any(e.direction != "forward" for e in equations(typed.program))
@@ -265,7 +263,6 @@ def _translated(tree: Any, src: str, dst: str) -> Any:
         t = x.type if isinstance(x, Array) else x if isinstance(x, ShType) else None
         if t is None:
             return x
-        other = parse(show(t, src), t.mesh, dims={d.name: d.size for d in t.dims if d.name}, policy=dst)
-        return abstract_array(other)
+        return abstract_array(parse(show(t, src), t.mesh, dims={d.name: d.size for d in t.dims if d.name}, policy=dst))
 
     return jax.tree.map(one, tree)

@@ -37,7 +37,7 @@ def sentences(plan: Plan) -> list[str]:
 
 
 def sentence(step: Step, base: ShType) -> str:
-    """A step in words, with what each device holds after it; ``base`` is a type of the array in its own shape."""
+    """A step in words, with what each device holds after it; ``base`` is a type of the array, not reshaped."""
     return f"{action(step, base)}; each device then holds {contents(step.dst, base, _changed(step, base))}"
 
 

@@ -33,7 +33,7 @@ class Resharding(Report):
     ) -> None:
         self.forward, self.model = transport.plan(src, dst), model
         self.backward = transport.backward(src, dst) if src.differentiable else None
-        self._ends = max(src.local_bytes, dst.local_bytes)  # in the dtype of the value
+        self._least_peak = max(src.local_bytes, dst.local_bytes)  # in the dtype of the value
 
     @property
     def plans(self) -> list[tuple[str, Plan]]:
@@ -56,7 +56,7 @@ class Resharding(Report):
         return sum((self.model.seconds(step) for step in plan.steps), 0.0) if self.model else None
 
     def _peak(self, plan: Plan) -> int:
-        return max(plan.peak_bytes, self._ends)
+        return max(plan.peak_bytes, self._least_peak)
 
     def sentences(self, plan: Plan) -> list[str]:
         """The steps of a plan in words: who sends what to whom, and what each device then holds."""
@@ -142,16 +142,15 @@ class Resharding(Report):
 
 
 def gathered_bytes(direct: Plan) -> int:
-    """The bytes of gathering and finishing everything that changes, and then slicing."""
+    """The bytes of the detour by way of replicated: gathering and summing all that changes, and then slicing."""
     src, dst = direct.src, direct.dst
     dims = [a._replace(axes=a.axes[: common_prefix(a.axes, b.axes)]) for a, b in zip(src.dims, dst.dims, strict=True)]
     unchanged = {axis for dim in dims for axis in dim.axes}
     states = {
-        axis: a if a is b or a in REPLICATED else State.REDUCED
+        axis: a if a is not State.SHARDED and (a is b or a in REPLICATED) else State.REDUCED
         for axis, a, b in zip(src.mesh.axis_names, src.states, dst.states, strict=True)
         if axis not in unchanged
     }
-    states = {axis: State.REDUCED if state is State.SHARDED else state for axis, state in states.items()}
     between = src.replace(dims=dims, states=states)
     return plan(src, between).bytes + plan(between, dst).bytes
 
@@ -203,7 +202,7 @@ def explain_reshard(
         holds the whole array (32 B)
     """
     cost = None if model is None else as_cost_model(model, "`model` is")
-    before, after = _ends("explain_reshard", src, dst, mesh, policy, dims)
+    before, after = _types("explain_reshard", src, dst, mesh, policy, dims)
     transport = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums).transport("reshard", before, after)
     return Resharding(before, after, cost, transport)
 
@@ -272,7 +271,7 @@ def price(
         True
     """
     cost = None if model is None else as_cost_model(model, "`model` is")
-    resharding = Resharding(*_ends("price", src, dst, mesh, policy, dims), cost)
+    resharding = Resharding(*_types("price", src, dst, mesh, policy, dims), cost)
     plans = dict(resharding.plans)
     forward, backward = plans["forward"], plans.get("backward")
     return ReshardPrice(
@@ -284,7 +283,7 @@ def price(
     )
 
 
-def _ends(
+def _types(
     name: str,
     src: Any,
     dst: Target,

@@ -257,12 +257,10 @@ class _Leaf(int):
 
 def _by_argument(target: Target, call: _Traced, sizes: Mapping[int | None, int]) -> dict[str, int]:
     """The bytes of each argument, by name, and of captured values."""
-    count = sum(i is not None for i in sizes)
-    args, kwargs = call.rebuild([_Leaf(i) for i in range(count)])
-    named = Target(target.function, args, kwargs).arguments
+    args, kwargs = call.rebuild([_Leaf(i) for i in range(sum(i is not None for i in sizes))])
     by_name = {
         name: sum(sizes[leaf] for leaf in jax.tree.leaves(tree) if isinstance(leaf, _Leaf))
-        for name, tree in named.items()
+        for name, tree in Target(target.function, args, kwargs).arguments.items()
     }
     by_name = {name: n for name, n in by_name.items() if n}
     return {**by_name, "(captured)": sizes[None]} if sizes.get(None) else by_name

@@ -74,13 +74,13 @@ class Block:
     Attributes:
         title: ``"scan, 12 steps"``, ``"branch 0 of 2"``.
         results: Its results; empty for a body.
-        given: The body's parameters: a carry, a slice; without captured values.
+        parameters: Those of the body: a carry, a slice; without captured values.
         items: The lines and blocks inside.
     """
 
     title: str
     results: tuple[Line, ...]
-    given: tuple[Line, ...]
+    parameters: tuple[Line, ...]
     items: tuple[Item, ...]
     direction: str
     place: SourceLine
@@ -108,7 +108,7 @@ def lines_of(items: Iterable[Item]) -> Iterator[Line]:
         if isinstance(item, Line):
             yield item
         else:
-            yield from item.given
+            yield from item.parameters
             yield from lines_of(item.items)
             yield from item.results
 
@@ -232,7 +232,7 @@ def _block(block: Block, common: dict[str, Any]) -> dict[str, Any]:
         "item": "block",
         "title": block.title,
         **common,
-        "given": [_item(line) for line in block.given],
+        "given": [_item(line) for line in block.parameters],
         "items": [_item(item) for item in block.items],
         "results": [_item(line) for line in block.results],
     }
@@ -323,7 +323,7 @@ class Lister:
             self._first[id(record)] = results[0]
         cause = self._cause(record)
         if len(bodies) == 1:
-            return Block(title, results, bodies[0].given, bodies[0].items, direction, place, cause)
+            return Block(title, results, bodies[0].parameters, bodies[0].items, direction, place, cause)
         return Block(title, results, (), tuple(bodies), direction, place, cause)
 
 

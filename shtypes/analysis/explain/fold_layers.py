@@ -60,8 +60,7 @@ def merged(ledger: Ledger) -> Ledger:
     for entry in ledger:
         key = entry if entry.times is None else entry._replace(times=1)
         runs[key] = runs.get(key, 0) + entry.runs
-    entries = [e if e.times is None else e._replace(times=n) for e, n in runs.items()]
-    return Ledger(entries, ledger.not_covered)
+    return Ledger([e if e.times is None else e._replace(times=n) for e, n in runs.items()], ledger.not_covered)
 
 
 class _Folding:
@@ -154,9 +153,9 @@ def _key(item: Item, types: Types) -> Hashable:
     cause = item.cause
     common = (item.direction, item.place, None if cause is None else (cause.place, _op(cause), type_text(cause.type)))
     if isinstance(item, Block):
-        inner = _Folding(item.items, dict(types) | {line.name: type_text(line.type) for line in item.given})
+        inner = _Folding(item.items, dict(types) | {line.name: type_text(line.type) for line in item.parameters})
         wiring = tuple(tuple(inner.wiring(i, i)) for i in range(len(item.items)))
-        keys = tuple(_key(i, inner.types) for i in (*item.given, *item.items, *item.results))
+        keys = tuple(_key(i, inner.types) for i in (*item.parameters, *item.items, *item.results))
         return (item.title, common, keys, wiring)
     sent = tuple((str(e), e.bytes, e.times, e.dtype, str(e.src), str(e.dst), e.inserted) for e in item.collectives)
     return (_op(item), type_text(item.type), len(item.operands), common, item.times, item.cast, sent, item.not_covered)
@@ -184,6 +183,6 @@ def _used_names(item: Item) -> tuple[str, ...]:
     """The names that an item uses from outside of it, in order."""
     if isinstance(item, Line):
         return item.operands
-    inner = {line.name for line in (*item.given, *lines_of(item.items))}
+    inner = {line.name for line in (*item.parameters, *lines_of(item.items))}
     taken = [name for line in (*lines_of(item.items), *item.results) for name in line.operands]
     return tuple(name for name in taken if name not in inner)

@@ -111,8 +111,7 @@ def _leaf_name(names: Names, path: str, count: int) -> str:
     """The name of one leaf of a carry, from the path of its source."""
     if isinstance(names, str):
         return names if count == 1 or not path else f"{names}{path}"
-    indices = [int(part) for part in re.findall(r"^\[(\d+)\]", path)]
-    target, _ = inside(names, tuple(indices))
+    target, _ = inside(names, tuple([int(part) for part in re.findall(r"^\[(\d+)\]", path)]))
     return target if isinstance(target, str) else ""
 
 

@@ -183,7 +183,7 @@ def _values(value: ast.expr, target: _Target) -> Iterator[tuple[ast.expr, _Targe
             yield from _values(body, target)
             yield from _values(orelse, target)
         case ast.NamedExpr():
-            return  # it has its own name
+            return  # it has a name
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             for i, part in enumerate(parts):
                 yield from _values(part, target._replace(path=(*target.path, i)))

@@ -166,14 +166,14 @@ class _Rows:
                 yield from _repeat(item, indent, self.items(item.items, indent + _INDENT))
                 heading = place = None
                 continue
-            above = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
-            if above is not heading:
+            group = item.cause if item.direction == "backward" else "again" if item.direction == "recomputed" else None
+            if group is not heading:
                 yield TextRow("note", "")
-                if isinstance(above, Line):
-                    yield TextRow("heading", f"{indent}# {above}", _source_text(above))
-                elif above:
+                if isinstance(group, Line):
+                    yield TextRow("heading", f"{indent}# {group}", _source_text(group))
+                elif group:
                     yield TextRow("heading", f"{indent}# computed again")
-                heading = above
+                heading = group
             if isinstance(item, Line):
                 source = "" if item.direction != "forward" or item.place == place else _source_text(item)
                 yield from _line(item, indent, source)
@@ -188,9 +188,9 @@ class _Rows:
             "block", f"{indent}{block.title}:", "" if branch or block.direction != "forward" else _source_text(block)
         )
         inner = indent + _INDENT
-        for line in block.given:
+        for line in block.parameters:
             yield from _line(line, inner)
-        if block.given and block.items:
+        if block.parameters and block.items:
             yield TextRow("note", "")
         yield from self.items(block.items, inner)
         for line in block.results:

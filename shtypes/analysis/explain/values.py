@@ -136,8 +136,7 @@ def _origin(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> 
     left = [c for c in candidates if id(c) not in taken]
     if len(left) == 1:
         return left[0]
-    position = record.outs.index(value)
-    return candidates[min(position, len(candidates) - 1)]
+    return candidates[min(record.outs.index(value), len(candidates) - 1)]
 
 
 def _sinks(value: Value, record: Occurrence, returned: Mapping[int, Value]) -> list[Value]:

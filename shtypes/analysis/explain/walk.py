@@ -21,7 +21,7 @@ from shtypes.core.operation import applied_by, direction_of
 from shtypes.traced.coverage import control_of, why_not_covered
 from shtypes.traced.equations import Body, BodyContext, Equation, Needs, SourceLine, Walk, place_of
 
-#: The maximum length of a name made of an operation and its first operand.
+#: The maximum length of a name that consists of an operation and its first operand.
 _LONGEST = 24
 
 
@@ -31,9 +31,8 @@ class Walker:
     def __init__(self) -> None:
         self._walk = Walk()
         self._choices = 0
-        self.by_expression: dict[
-            tuple[int, ...], BodyRun
-        ] = {}  # by source expression, a body with its forward equations
+        #: By source expression, a body with its forward equations.
+        self.by_expression: dict[tuple[int, ...], BodyRun] = {}
         #: By record, the bodies of backward equations that wait for `resolve`.
         self._pending: dict[int, tuple[Needs, BodyContext]] = {}
 
