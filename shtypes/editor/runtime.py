@@ -132,7 +132,7 @@ def value_in_trace(t: ShType) -> Any:
     """A value of a type in a trace: a constant, or an argument of the trace (`_traced`)."""
     if is_key(t.dtype_name):
         return value(t)
-    _in_trace.asked = True
+    _in_trace.used = True
     if _in_trace.arguments is None:
         return public().zeros(t)
     if t not in _in_trace.arguments:
@@ -141,10 +141,10 @@ def value_in_trace(t: ShType) -> Any:
 
 
 class _InTrace:
-    """The values that stand for results of the user's functions in the present trace."""
+    """The values that stand for results of the user's functions in the present trace; ``used`` if there are any."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.used = False
         self.arguments: dict[ShType, Any] | None = None  # by their types; None for constants
 
 
@@ -211,9 +211,9 @@ def types_of_call(
     answers: list[Any] = []
     errors: list[ShardingTypeError] = []
     for values in combinations:
-        again, named = _filled((args, kwargs), iter(values))
+        filled_args, filled_kwargs = _filled((args, kwargs), iter(values))
         try:
-            answers.append(_types_of_call(call, again, named, mesh, now, fixes))
+            answers.append(_types_of_call(call, filled_args, filled_kwargs, mesh, now, fixes))
         except ShardingTypeError as error:
             errors.append(error)
     if errors and not answers and len({error.what for error in errors}) == 1:
@@ -267,7 +267,7 @@ def _types_by_call(call: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 def _of_constants_and_arguments(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The types of a call's results, the same whether results of the user's functions are constants or have gradients.
 
-    A constant is cast where a value with a gradient is refused, and which of them a function returns is not known.
+    A constant is cast where a value with a gradient is refused, and either may be what a function returns.
     """
     answers: list[Any] = []
     for constants in (True, False):
@@ -275,7 +275,7 @@ def _of_constants_and_arguments(call: Callable[..., Any], args: Sequence[Any], k
             answers.append(_traced(call, args, kwargs, constants=constants))
         except ShardingTypeError as error:
             answers.append(error)
-        if not _in_trace.asked:
+        if not _in_trace.used:
             break
     if all(isinstance(a, ShardingTypeError) for a in answers) and len({a.what for a in answers}) == 1:
         raise answers[0]
@@ -298,11 +298,11 @@ def _traced(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     types: list[Any] = []
 
     def program(values: Sequence[Any], more: Sequence[Any]) -> None:
-        _in_trace.asked = False
+        _in_trace.used = False
         _in_trace.arguments = None if constants else dict(zip(of_functions, more, strict=True))
-        among = dict(zip(places, values, strict=True))
-        again, named = tree.unflatten([among.get(i, leaf) for i, leaf in enumerate(leaves)])
-        types.append(_types(call(*again, **named)))
+        replaced = dict(zip(places, values, strict=True))
+        new_args, new_kwargs = tree.unflatten([replaced.get(i, leaf) for i, leaf in enumerate(leaves)])
+        types.append(_types(call(*new_args, **new_kwargs)))
 
     while not types:
         try:

@@ -86,7 +86,7 @@ class Annotations:
         return parsed
 
     def _policy(self, context: AnalyzeTypeContext) -> str:
-        """The policy of a scope around an annotation; empty for the project's, or where not all axes are known."""
+        """The policy of a scope around an annotation; empty for the project's, or without a mesh in the settings."""
         tree = getattr(getattr(context.api, "api", None), "cur_mod_node", None)
         policy = self.regions.policy_at(tree, context.context.line) if self.evaluator.config.mesh else None
         return policy or ""

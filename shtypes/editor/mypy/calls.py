@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, RefExpr, Var
+from mypy.nodes import CallExpr, Context, Decorator, Expression, FuncItem, LambdaExpr, ListExpr, MypyFile, Var
 from mypy.plugin import CheckerPluginInterface, FunctionContext, FunctionSigContext, MethodContext, MethodSigContext
 from mypy.types import CallableType, FunctionLike, Instance, TupleType, Type, UnionType, get_proper_type
 
 from shtypes.editor.mypy.checking import Checking, check_quiet, names_around, names_in, names_of_class, names_of_classes
-from shtypes.editor.mypy.report import fail, reshard_in_words, written_name
+from shtypes.editor.mypy.report import fail, node_of, reshard_in_words, written_name
 from shtypes.editor.mypy.texts import (
     callback,
     is_array,
@@ -47,7 +47,7 @@ _SIZES: Final = re.compile(r"dim \d+ has size (\d+), not (\d+)$")
 class _Seen(NamedTuple):
     """A call whose signature mypy does not see."""
 
-    where: Context  # kept alive, so that its id is not reused
+    where: Context  # a reference, so that its id is not reused
     signature: CallableType
     fixed: frozenset[str]
     overloaded: bool  # whether mypy chooses among overloads
@@ -68,7 +68,7 @@ class CallHooks:
     def signature(self, context: FunctionSigContext | MethodSigContext) -> FunctionLike:
         """The signature by which mypy checks the arguments."""
         default = context.default_signature
-        check_quiet(self.checking.around(context.api, context.context), context, default)
+        check_quiet(self.checking.enclosing_scopes(context.api, context.context), context, default)
         callbacks = list(map(callback, default.arg_types))
         if not (has_texts(default) or any(callbacks) or any(map(is_function_of_arrays, default.arg_types))):
             return default
@@ -94,10 +94,10 @@ class CallHooks:
             return without_texts_of_functions(context.default_return_type)
         if not seen.overloaded:  # the hook runs once for each overload
             del self._seen[id(context.context)]
-        around = self.checking.around(context.api, context.context)
-        if seen.overloaded or around.unknown or not self.checking.knows_policy(around):
+        scopes = self.checking.enclosing_scopes(context.api, context.context)
+        if seen.overloaded or scopes.unknown or not self.checking.knows_policy(scopes):
             return map_arrays(context.default_return_type, without_text)
-        with self.checking.scope(around):
+        with self.checking.scope(scopes):
             call_args = CallArguments(
                 context.args, context.arg_types, context.default_return_type, _called(context.context, seen)
             )
@@ -126,8 +126,7 @@ def _called(where: Context, seen: _Seen) -> str:
     if isinstance(callee, CallExpr):
         function, first = written_name(callee.callee), written_name(callee.args[0]) if callee.args else ""
         return f"{function}({first})" if function and first else "the function"
-    written = written_name(callee) if isinstance(callee, Expression) else None
-    return written or seen.signature.name or "the function"
+    return written_name(callee) or seen.signature.name or "the function"
 
 
 def is_local(callee: object) -> bool:
@@ -140,10 +139,9 @@ def is_local(callee: object) -> bool:
     return isinstance(node, FuncItem) and "." not in node.fullname
 
 
-def _is_function(expression: Expression) -> bool:
+def _is_function(expression: object) -> bool:
     """Whether an expression is the name of a function."""
-    node = expression.node if isinstance(expression, RefExpr) else None
-    return isinstance(node, (FuncItem, Decorator))
+    return isinstance(node_of(expression), (FuncItem, Decorator))
 
 
 class CallArguments(NamedTuple):
@@ -289,9 +287,9 @@ class CallMatch:
         words = [self.evaluator.sizes.with_names(reason) for reason in reasons]
         what = f"argument `{at.path}` of `{self.call.called}` is {self.evaluator.named(t)}, not {formal}"
         notes = [_ITSELF.sub(r"not `\1`", w) for w in words if w is not None]
-        if goal is not None and goal != t and _same_sizes(goal, t) and not any("has size" in w for w in notes):
-            named = isinstance(at.where, Expression) and not _is_function(at.where)
-            written = written_name(at.where) if named else None  # type: ignore[arg-type]
+        same_array = goal is not None and (goal.shape, goal.dtype_name) == (t.shape, t.dtype_name)
+        if goal is not None and goal != t and same_array and not any("has size" in w for w in notes):
+            written = None if _is_function(at.where) else written_name(at.where)
             name = f"{written}{at.inside}" if written else at.path if at.where is self.where else "..."
             with contextlib.suppress(ShardingTypeError):
                 notes.append(f"fix: {reshard_in_words(t, goal, name, self.evaluator)}")
@@ -305,13 +303,12 @@ class CallMatch:
             return without_text(array)
         try:
             t = self._instance(pattern(text))
-            string = self.checking.string(self.api)
-            return with_text(array, self.evaluator.text(t), string)
+            return with_text(array, self.evaluator.text(t), self.checking.string(self.api))
         except (Undetermined, ShardingTypeError):
             return without_text(array)
 
     def _instance(self, returned: Pattern) -> ShType:
-        """The type of a result, given the sizes of names; ``*batch`` stands for its dims."""
+        """The type of a result at these sizes of names; ``*batch`` stands for its dims."""
         names = set(names_of(returned))
         if names & self.unsure:
             raise Undetermined
@@ -341,10 +338,6 @@ class CallMatch:
         sharding = {a for d in dims for a in d.axes}
         states = {a: returned.states.get(a, replicated()) for a in self.mesh.axis_names if a not in sharding}
         return ShType(self.mesh, next(iter(returned.dtypes or ())), dims, states)
-
-
-def _same_sizes(a: ShType, b: ShType) -> bool:
-    return a.shape == b.shape and a.dtype_name == b.dtype_name
 
 
 def _inner(formal: Type, value: Value) -> Iterator[tuple[Type, Value]]:

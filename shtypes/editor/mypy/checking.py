@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mypy.nodes import Context, Decorator, Expression, FuncItem, SymbolTableNode, TypeInfo, Var
+from mypy.nodes import Context, Decorator, FuncItem, SymbolTableNode, TypeInfo, Var
 from mypy.plugin import (
     AttributeContext,
     CheckerPluginInterface,
@@ -42,16 +42,15 @@ class Checking:
         self.leniency = Leniency(self.evaluator)
         self._string: Instance | None = None
 
-    def around(self, api: CheckerPluginInterface, where: Context) -> EnclosingScopes:
+    def enclosing_scopes(self, api: CheckerPluginInterface, where: Context) -> EnclosingScopes:
         """The scopes around a call."""
         self.leniency.watch(api.msg.errors)
-        tree = getattr(api, "tree", None)
-        return self.regions.around(tree, where.line)
+        return self.regions.enclosing_scopes(getattr(api, "tree", None), where.line)
 
-    def scope(self, around: EnclosingScopes = NO_SCOPES) -> contextlib.AbstractContextManager[None]:
+    def scope(self, scopes: EnclosingScopes = NO_SCOPES) -> contextlib.AbstractContextManager[None]:
         """Sets a line's policy, without scopes that are open where mypy runs."""
-        there = settings.Settings(around.policy or self.evaluator.config.policy)
-        return contextlib.nullcontext() if current_settings() == there else settings.scope(there)
+        scope_settings = settings.Settings(scopes.policy or self.evaluator.config.policy)
+        return contextlib.nullcontext() if current_settings() == scope_settings else settings.scope(scope_settings)
 
     def instance(self, fullname: str, args: Sequence[Type]) -> Instance | None:
         """The type of a class of shtypes, which the file need not import."""
@@ -69,18 +68,18 @@ class Checking:
         self.regions.forget(path)
         self._string = None
 
-    def knows_policy(self, around: EnclosingScopes) -> bool:
+    def knows_policy(self, scopes: EnclosingScopes) -> bool:
         """Whether a line's replicated state is determined: by the project's policy, or a configured mesh."""
         config = self.evaluator.config
-        return around.policy in (None, config.policy) or bool(config.mesh)
+        return scopes.policy in (None, config.policy) or bool(config.mesh)
 
-    def judge(self, context: AnyContext, run: RuntimeCall, around: EnclosingScopes) -> None:
+    def check_comm(self, context: AnyContext, run: RuntimeCall, scopes: EnclosingScopes) -> None:
         """Reports communication in a call that an enclosing scope forbids."""
         with contextlib.suppress(Undetermined):
-            error = run.again(self.evaluator, scopes=around.rules)
+            error = run.again(self.evaluator, scopes=scopes.rules)
             if error is not None:
                 notes = [why] if (why := _SENDS.sub("", error.why)) else []
-                notes += [f"the scope is that of line {around.lines[-1]}"]
+                notes += [f"the scope is that of line {scopes.lines[-1]}"]
                 notes += [f"try: {renamed(h, run)}" for h in error.hints[:1]]
                 fail(context.api, context.context, error.what, notes)
 
@@ -142,15 +141,15 @@ def names_around(api: CheckerPluginInterface) -> set[str]:
 _JITTED: Final = frozenset(("Function", "JitFunction"))
 
 
-def check_quiet(around: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
+def check_quiet(scopes: EnclosingScopes, context: FunctionSigContext | MethodSigContext, called: CallableType) -> None:
     """Reports a call, in a scope without communication, of a function of arrays that does not forbid it itself."""
-    rules = [rule for rule in around.rules if isinstance(rule, NoComm)]
+    rules = [rule for rule in scopes.rules if isinstance(rule, NoComm)]
     of_quiet = isinstance(context, MethodSigContext) and has_mark(context.type, QUIET)
     if not rules or of_quiet or has_mark(called, QUIET) or not any(map(mentions_array, called.arg_types)):
         return
     name = _named(called, context.context)
     what = f"`{rules[-1]}` cannot vouch for `{name}`, which takes arrays and is not `no_comm` itself"
-    notes = [f"the scope is that of line {around.lines[-1]}", f"try: @sh.no_comm on `{name}`"]
+    notes = [f"the scope is that of line {scopes.lines[-1]}", f"try: @sh.no_comm on `{name}`"]
     fail(context.api, context.context, what, notes)
 
 
@@ -159,6 +158,4 @@ def _named(called: CallableType, where: Context) -> str:
     method, _, owner = (called.name or "").partition(" of ")
     if owner and owner.split("[")[0] not in _JITTED:
         return f"{owner}.{method}"
-    callee = getattr(where, "callee", None)
-    written = written_name(callee) if isinstance(callee, Expression) else None
-    return written or called.name or "the function"
+    return written_name(getattr(where, "callee", None)) or called.name or "the function"

@@ -1,4 +1,4 @@
-"""Filters mypy's own comparisons: of returned, assigned and collected values, and arguments without a hook.
+"""Filters mypy's comparisons: of returned, assigned and collected values, and arguments without a hook.
 
 mypy compares strings, so ``f32[8@dp]`` differs from ``f32[n@dp]``, and so do functions that differ in dim names. Types
 that may be equal pass: a literal size may equal any name, and a called or passed function's names stand for any size.

@@ -97,7 +97,7 @@ def _numbered(text: object, names: NameNumbers) -> object:
     """The numbered template of a leaf of an answer."""
     if not isinstance(text, (str, Fields)):
         return text
-    numbered = names.of(text, new=False) if isinstance(text, str) else None  # a class has its own names
+    numbered = names.of(text, new=False) if isinstance(text, str) else None  # the names of a class are separate
     if numbered is None:
         raise Undetermined
     return numbered

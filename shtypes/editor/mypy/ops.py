@@ -170,13 +170,13 @@ class OpHooks:
         """The type of a call, or mypy's default if undetermined."""
         checking, where = self.checking, context.context
         self._lists.pop(where, None)
-        around = checking.around(context.api, where)
-        if (around.unknown and not around.dims) or not checking.knows_policy(around):
+        scopes = checking.enclosing_scopes(context.api, where)
+        if (scopes.unknown and not scopes.dims) or not checking.knows_policy(scopes):
             return unknown(default)
         unions = [v for v in call.values if isinstance(v.type, UnionType)]
         if not unions:
-            with checking.scope(around):
-                return self._one(call, context, default, around)
+            with checking.scope(scopes):
+                return self._one(call, context, default, scopes)
         try:
             combinations = union_combinations([v.type for v in unions if v.type is not None])
         except Undetermined:
@@ -184,29 +184,29 @@ class OpHooks:
         results: list[Type] = []
         for chosen in combinations:
             swap = {id(v): Value(v.expression, t, v.evaluator, v.api) for v, t in zip(unions, chosen, strict=True)}
-            with checking.scope(around):
-                results.append(self._one(call.exchanged(swap), context, default, around))
+            with checking.scope(scopes):
+                results.append(self._one(call.exchanged(swap), context, default, scopes))
             self._lists.pop(where, None)
         return results[0] if len(results) == 1 else make_simplified_union(results)
 
-    def _one(self, call: Call, context: AnyContext, default: Type, around: EnclosingScopes) -> Type:
+    def _one(self, call: Call, context: AnyContext, default: Type, scopes: EnclosingScopes) -> Type:
         evaluator = self.checking.evaluator
         question = (
             None
-            if around.rules or around.forgiving or around.dims
+            if scopes.rules or scopes.forgiving or scopes.dims
             else self._memo.question(call.name, call.args, call.kwargs)
         )
         cached = None if question is None else self._memo.answer(question)
         if cached is not None:
             return unknown(default) if cached.texts is None else self._result(cached.texts, context, default)
-        policy = around.policy or evaluator.config.policy
-        run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context), around.dims)
+        policy = scopes.policy or evaluator.config.policy
+        run = RuntimeCall(call, self._axes(call), policy, functools.partial(self._function, context), scopes.dims)
         try:
             texts = _texts(run.result(evaluator), evaluator) or None
-            if around.rules:
-                self.checking.judge(context, run, around)
+            if scopes.rules:
+                self.checking.check_comm(context, run, scopes)
         except ShardingTypeError as error:
-            if not around.forgiving:
+            if not scopes.forgiving:
                 with contextlib.suppress(Undetermined):
                     refuse(context.api, error, run, context.context, evaluator)
             return unknown(default)
@@ -215,7 +215,7 @@ class OpHooks:
         if question is not None:
             self._memo.keep(question, CachedAnswer(texts))
         pending = any(State.UNREDUCED in t.states for _, t in run.operands)
-        if texts is None or (around.forgiving and pending):
+        if texts is None or (scopes.forgiving and pending):
             return unknown(default)  # a reduced type may be another overload
         return self._result(texts, context, default)
 
@@ -307,7 +307,7 @@ def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
         return types if types is None else False
     if isinstance(types, runtime.Fields):
         return types._replace(values={name: _texts(t, evaluator) for name, t in types.values.items()})
-    if isinstance(types, runtime.Function):  # a gradient's type is that of the whole mesh
+    if isinstance(types, runtime.Function):  # a gradient's type is over the whole mesh
         return runtime.Function(_texts(types.result, evaluator)) if evaluator.config.mesh else False
     if isinstance(types, ShType):
         try:

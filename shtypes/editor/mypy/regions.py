@@ -102,7 +102,7 @@ class Regions:
             self._of[tree.path] = _Walked([r for s in statements for r in _regions_of(s)], unpacked)
         return self._of[tree.path]
 
-    def around(self, tree: nodes.MypyFile | None, line: int) -> EnclosingScopes:
+    def enclosing_scopes(self, tree: nodes.MypyFile | None, line: int) -> EnclosingScopes:
         """The scopes around a line of a file."""
         if tree is None:
             return NO_SCOPES

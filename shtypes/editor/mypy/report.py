@@ -260,7 +260,7 @@ def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Se
     for i, name in enumerate(names):
         same = not types or len(types) == len(operands)
         expression = operands[i][0] if same else _expression_of(run, str(types[i]), ())
-        written = written_name(expression) if isinstance(expression, Expression) else None
+        written = written_name(expression)
         if written or len(names) == 1:
             code = re.sub(rf"(?<=\w\(){re.escape(name)}(?=[,)])", written or "...", code)
     return code
@@ -275,13 +275,13 @@ def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluat
     return [text for text in texts if not any(len(n) > 5 and int(n) >= ACTUAL_BELOW for n in re.findall(r"\d+", text))]
 
 
-def node_of(expression: Expression | None) -> object:
+def node_of(expression: object) -> object:
     """The node of a name."""
     return expression.node if isinstance(expression, RefExpr) else None
 
 
-def written_name(expression: Expression) -> str | None:
-    """A dotted name, or an item of one by constants, as written."""
+def written_name(expression: object) -> str | None:
+    """A dotted name, or an item of one by constants, as written; None for any other expression."""
     if isinstance(expression, NameExpr):
         return expression.name
     if isinstance(expression, MemberExpr):

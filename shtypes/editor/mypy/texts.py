@@ -1,8 +1,8 @@
 """Types as strings in mypy's types.
 
-An array with a known type is ``Array[Literal["f32[8@dp]"]]`` for mypy, any other ``Array[Any]``; the plugin adds the
-type parameter to the class. A pattern, such as ``f32[*batch, h]``, is ``Array[Any]`` too, so that mypy accepts every
-array; that `Any` holds the string.
+An array whose type the plugin derives is ``Array[Literal["f32[8@dp]"]]`` for mypy, any other ``Array[Any]``; it adds
+the type parameter to the class. A pattern, such as ``f32[*batch, h]``, is ``Array[Any]`` too, so that mypy accepts
+every array; that `Any` holds the string.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def text_of(t: ProperType) -> str | None:
 
 
 def is_known(t: ProperType) -> bool:
-    """Whether a type is that of arrays with a known string."""
+    """Whether a type is that of arrays with a literal string."""
     return isinstance(t, Instance) and bool(t.args) and isinstance(get_proper_type(t.args[0]), LiteralType)
 
 

@@ -243,8 +243,7 @@ class Applied:
         count = len(call.args)
         parameters = [Value(None, t, self.checking.evaluator) for t in function.arg_types]
         call = call._replace(args=[*call.args, *parameters], function=lambda: _making(name, count))
-        result = self.ops.typed(call, context, default.args[1])
-        transformed = default.copy_modified(args=[default.args[0], result])
+        transformed = default.copy_modified(args=[default.args[0], self.ops.typed(call, context, default.args[1])])
         return transformed if self.knows(name) else of_unknown(transformed, default)
 
     def result(self, context: MethodContext, otherwise: Callable[[MethodContext], Type]) -> Type:
@@ -256,8 +255,8 @@ class Applied:
         default = otherwise(context)  # reports arguments that do not fit
         if not isinstance(function, LambdaExpr) and not name.startswith(_ASKED):
             return default
-        around = self.checking.around(context.api, context.context)
-        if (name not in KEEP and (around.forgiving or around.rules)) or not self.knows(name):
+        scopes = self.checking.enclosing_scopes(context.api, context.context)
+        if (name not in KEEP and (scopes.forgiving or scopes.rules)) or not self.knows(name):
             return unknown(default)
         evaluator = self.checking.evaluator
         t = _ANY if isinstance(function, LambdaExpr) else context.api.get_expression_type(function)
@@ -338,8 +337,7 @@ class Functions:
             result = find([self._type_of(context, t) for t in types])
             return lambda: self._values(result, mesh)
 
-        name = written_name(argument.expression) if argument.expression is not None else None
-        return runtime.function_of_types(typed_call, name or "the function")
+        return runtime.function_of_types(typed_call, written_name(argument.expression) or "the function")
 
     def _typing(self, context: AnyContext, value: Value) -> Callable[[Sequence[Type]], Type] | None:
         """A function from argument types to the result type."""
