@@ -58,7 +58,7 @@ class Factorization:
         return [self._step_types(a, b) for a, b in itertools.pairwise(self._states(path))]
 
     def end_type(self, path: Sequence[Places]) -> ShType:
-        """The type of a path's last state, of the array in its own shape."""
+        """The type of a path's last state, of the array before it is reshaped."""
         last = self._states(path)[-1]
         # an axis with parts that are not yet in the destination's state gets their state, and is relabelled
         by_part = sorted(last.states.items(), key=lambda item: item[1] is not self.dst.state(item[0][0]))

@@ -229,8 +229,8 @@ def single_collective(src: ShType, dst: ShType, shared: bool) -> list[Step]:
     else:
         return []
     steps = _steps(src, dst, [(kind, [d.axes for d in dst.dims], dst.axes(State.UNREDUCED))])
-    both = zip(src.states, dst.states, strict=True)
-    copies = shared and summed and any(a in REPLICATED and b in REPLICATED for a, b in both)
+    states = zip(src.states, dst.states, strict=True)
+    copies = shared and summed and any(a in REPLICATED and b in REPLICATED for a, b in states)
     if copies and least_bytes(src, dst) < SAVES * steps[0].bytes:
         return []  # axes over which the value stays replicated may share the work
     return steps
@@ -240,8 +240,7 @@ def searched_steps(src: ShType, dst: ShType, model: CostModel | None, shared: bo
     """The steps of a search over the axes of several devices that change; other axes move along, or last."""
     path, at = _cheapest(src, dst, model, shared, cut)
     places = [at.problem.src, *(after for _, after in path)]
-    pairs = at.types(places)
-    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, pairs, strict=True)]
+    steps = [Step(kind, _axes(kind, a, b), a, b) for (kind, _), (a, b) in zip(path, at.types(places), strict=True)]
     current = at.end_type(places)
     single = list(_single_moves(src, dst, current))
     # only the order of axes of size 1 can differ now, which needs no step

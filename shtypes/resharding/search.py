@@ -32,18 +32,18 @@ def search(problem: Problem, limit: Fraction | None = None, launches: int = 0) -
     path is cheaper than one of ``limit`` bytes (a fraction of the array) and as many ``launches``.
     """
     space = SearchSpace(problem)
-    below = None
+    bound = None
     if limit is not None:
         least = limit * space.total
-        below = math.ceil(least) * BYTES + (launches * LAUNCH if least.denominator == 1 else 0)
+        bound = math.ceil(least) * BYTES + (launches * LAUNCH if least.denominator == 1 else 0)
     cap: int | None = max(space.local(problem.src), space.local(problem.dst))
-    path, exact = _best_first(space, cap, below, 1, LIMIT)
+    path, exact = _best_first(space, cap, bound, 1, LIMIT)
     if exact:
-        return path or (None if below is not None else _best_first(space, None, None, 4, None)[0])
+        return path or (None if bound is not None else _best_first(space, None, None, 4, None)[0])
     for greedy in (4, 2):
-        better, _ = _best_first(space, cap, below, greedy, LIMIT)
+        better, _ = _best_first(space, cap, bound, greedy, LIMIT)
         if better is not None:
-            path, below = better, better.cost
+            path, bound = better, better.cost
     return path or (None if limit is not None else _best_first(space, None, None, 4, None)[0])
 
 

@@ -101,17 +101,17 @@ class SearchSpace:
         terms = self.product(a for a in self.axes if at[a] == PENDING and a not in self.stays_pending)
         if terms > 1:
             return self._bound_of_sums(at, terms)
-        both = self.local_dst  # the part of its final shard that the device with the least of it holds already
+        overlap = self.local_dst  # the part of its final shard that the device with the least of it holds already
         for axis, place in enumerate(at):
             if place in _NOWHERE or axis in self.stays_pending or place in self.excluded:
                 continue
             owner = self.owner.get(place)
             if owner is None:
-                both //= self.sizes[axis]
+                overlap //= self.sizes[axis]
             elif owner != axis:
-                both = 0
+                overlap = 0
                 break
-        return (self.local_dst - both) // self.group
+        return (self.local_dst - overlap) // self.group
 
     def _bound_of_sums(self, at: Places, terms: int) -> int:
         """A lower bound: ``terms`` devices hold a term of each element, and all its holders at the end need the sum.
@@ -136,9 +136,9 @@ class SearchSpace:
                 continue
             if end == REPLICATED or place in self.excluded or end in self.excluded:
                 continue
-            here, after = root(place if place >= 0 else PENDING - 1 - axis), root(end)
-            if here != after:
-                joined[here] = after
+            start, after = root(place if place >= 0 else PENDING - 1 - axis), root(end)
+            if start != after:
+                joined[start] = after
                 parts *= self.sizes[axis]
         messages = (holders - 1 + terms) * parts - 1
         return max(self.total * messages // (self.devices * parts), self.local_dst // self.group)
@@ -170,8 +170,7 @@ class SearchSpace:
         return amount * BYTES + LAUNCH + STEP
 
     def _slices(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
-        open_ = [a for a in self.axes if at[a] == REPLICATED and self.dst[a] in free]
-        for axis in open_:
+        for axis in [a for a in self.axes if at[a] == REPLICATED and self.dst[a] in free]:
             yield Kind.SLICE, _put(at, [(axis, self.dst[axis])]), STEP
         filled = self._filled(at, free)
         if filled != at:
@@ -183,9 +182,9 @@ class SearchSpace:
             if at[axis] != REPLICATED or end in free:
                 continue
             if end == REPLICATED:
-                alike = (size, self.pace[axis] if self.pace else 0)
-                if summing and room.get(size, 0) > 0 and alike not in idle:
-                    idle.add(alike)
+                kind = (size, self.pace[axis] if self.pace else 0)
+                if summing and room.get(size, 0) > 0 and kind not in idle:
+                    idle.add(kind)
                     yield Kind.SLICE, _put(at, [(axis, PARKED)]), STEP + 1
                 continue
             for place in self._elsewhere(axis, free, room):
@@ -246,8 +245,7 @@ class SearchSpace:
 
     def _reductions(self, at: Places, free: list[int], room: dict[int, int]) -> Iterator[tuple[Kind, Places, int]]:
         local = self.local(at)
-        pending = [a for a in self.axes if at[a] == PENDING and a not in self.stays_pending]
-        for axes in _subsets(pending):
+        for axes in _subsets([a for a in self.axes if at[a] == PENDING and a not in self.stays_pending]):
             n = self.product(axes)
             twice = self._cost(axes, 2 * ((n - 1) * local // n), 2 * (n - 1))
             yield Kind.ALL_REDUCE, _put(at, [(a, REPLICATED) for a in axes]), twice

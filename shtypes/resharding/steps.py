@@ -113,7 +113,7 @@ class Plan:
 
     @functools.cached_property
     def plain(self) -> bool:
-        """Whether each type is of the array in its own shape: no dim cut into digits, no axis into parts."""
+        """Whether no type is of a reshaped array: no dim is cut into digits, no axis into parts."""
         return all(t.mesh is self.src.mesh and t.shape == self.src.shape for s in self.steps for t in (s.src, s.dst))
 
     @property

@@ -17,7 +17,7 @@ from shtypes.types.target import target_text
 
 @dataclass(frozen=True)
 class Transport:
-    """How a reshard communicates; None for the value's own dtype."""
+    """How a reshard communicates; None for the value's dtype."""
 
     dtype: str | None = None  # the dtype sent
     ct_dtype: str | None = None  # the dtype sent by the reshard of the cotangent
@@ -128,7 +128,7 @@ class CommArguments(NamedTuple):
 
 
 def _narrowed(argument: Any, t: ShType, name: str) -> str | None:
-    """The dtype to send values of a type in; None for their own, which all but floats have."""
+    """The dtype to send values of a type in; None for the dtype that they have, as all but floats are sent."""
     if argument is None:
         return None
     src_dtype, dtype = t.dtype_name, dtypes.from_any(argument)

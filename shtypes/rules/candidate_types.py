@@ -181,5 +181,5 @@ def aligned_with(t: ShType, other: ShType) -> ShType | None:
 
 
 def as_pending(t: ShType, axes: Iterable[str]) -> ShType:
-    """Makes the given axes that shard a type unreduced, if its dtype can be summed."""
+    """Makes those of ``axes`` that shard a type unreduced, if its dtype can be summed."""
     return t.with_axes({*axes} & {*t.axes(State.SHARDED)}, State.UNREDUCED) if dtypes.summable(t.dtype_name) else t

@@ -44,8 +44,7 @@ def _elementwise(
 ) -> Typing:
     shape = broadcast_shapes(name, operands)
     labels = [aligned(t.shape, shape) for t in operands]
-    joint = JointTyping(name, operands, labels, dtype, constants, **options)
-    return joint.typing(enumerate(shape))
+    return JointTyping(name, operands, labels, dtype, constants, **options).typing(enumerate(shape))
 
 
 @rule

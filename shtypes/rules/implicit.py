@@ -46,7 +46,7 @@ def cheapest_reshards(
 
 
 def _parts(x: Any) -> Any:
-    """A cache key of a rule: its code and the values that it closes over. A user's function is its own key."""
+    """A cache key of a rule: its code and the values that it closes over. A user's function is the key itself."""
     if isinstance(x, tuple):
         return type(x), *map(_parts, x)
     if isinstance(x, functools.partial):

@@ -101,7 +101,7 @@ def of_call(error: ShardingTypeError, name: str, operands: Sequence[ShType]) -> 
     """Restates an error of an op inside a call for the call's operand that is sharded on the axis at fault.
 
     Does nothing unless that is the only operand sharded on it, and the op acts along it or no operand of several is a
-    pending sum: then the sum at fault is of the call's own.
+    pending sum: then the sum at fault arises inside the call.
     """
     match = _INSIDE.search(error.what)
     if match is None or not error.axes:

@@ -169,8 +169,7 @@ def _sharing(operands: Sequence[ShType]) -> int:
     """The number of devices that share the work on some operands."""
     if not operands:
         return 1
-    mesh = operands[0].mesh
-    return mesh.product({a for t in operands for a in t.axes(State.SHARDED, State.VARYING)})
+    return operands[0].mesh.product({a for t in operands for a in t.axes(State.SHARDED, State.VARYING)})
 
 
 def _note(before: Sequence[ShType], after: Sequence[ShType]) -> str:

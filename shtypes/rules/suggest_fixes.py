@@ -161,7 +161,7 @@ class Search:
         return cheapest_of_each_result(candidates)[:most]
 
     def of(self, operands: tuple[ShType, ...]) -> list[Candidate]:
-        """The candidate with given operands; empty if it does not type."""
+        """The candidate with these operand types; empty if it does not type."""
         typing = self._try(operands)
         return [self.pricing.priced(operands, typing)] if isinstance(typing, Typing) else []
 
@@ -305,7 +305,7 @@ class Search:
     def _cast_at_once(self, operands: tuple[ShType, ...], typing: Typing) -> tuple[ShType, ...]:
         """Changes operands to the types to which the rule casts them: one reshard instead of two.
 
-        If the communication inside the op has a backward pass, makes axes reduced that the candidate made invariant.
+        If the communication inside the op has a backward pass, axes that became invariant become reduced.
         """
         if any(p.backward for p in self.pricing.inside(operands)):  # casts of invariant operands cost most
             return tuple(
@@ -377,7 +377,7 @@ def _plainest(options: Sequence[_Option]) -> _Option:
 
 
 def without_backward(rule: Rule, operands: tuple[ShType, ...]) -> tuple[Fix, ...]:
-    """The free fix of an op that casts invariant operands to reduced: its reduced operands made invariant."""
+    """The free fix of an op that casts invariant operands to reduced: all its reduced operands become invariant."""
     try:
         invariant = alike_invariant(operands, rule(operands))
         if invariant == operands:

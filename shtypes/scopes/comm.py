@@ -109,7 +109,7 @@ _joint_optimizer: Callable[[Any], Any] | None = None
 def connect_tracker(
     make: Callable[[ScopeRule, Any], _ScopeTracker], checkpoint: Callable[[], bool], announce: Callable[[], None]
 ) -> None:
-    """Sets the tracker of scopes and the view of JAX's own programs; without them, each reshard is checked alone."""
+    """Sets the tracker of scopes and what they ask of running JAX programs; else each reshard is checked alone."""
     global _make_tracker, _in_checkpoint, _announce_program
     _make_tracker, _in_checkpoint, _announce_program = make, checkpoint, announce
 
@@ -149,7 +149,7 @@ def announce_program() -> None:
 
 
 def in_checkpoint() -> bool:
-    """Whether the code is inside JAX's own `checkpoint`, which may recompute it in the backward pass."""
+    """Whether the code is inside `jax.checkpoint`, which may recompute it in the backward pass."""
     return _in_checkpoint is not None and _in_checkpoint()
 
 

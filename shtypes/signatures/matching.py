@@ -357,7 +357,7 @@ def fix_for(t: ShType, goal: ShType | None, name: str) -> Fix | None:
 
 
 def instance(pattern: Pattern, mesh: Mesh, replicated: State, sizes: dict[str, int]) -> ShType:
-    """The only type that a pattern matches, given the sizes of its names; adds its ``name=size`` to ``sizes``.
+    """The only type that a pattern matches at these sizes of its names; adds its ``name=size`` to ``sizes``.
 
     An error if the pattern leaves open the dtype, ``...``, ``_``, ``*batch``, or a name's size.
     """

@@ -294,7 +294,7 @@ def _fixes(into: Checking) -> list[Fix]:
 
 
 def _fits(t: ShType, pattern: Pattern, into: Checking) -> bool:
-    """Whether a type fits a pattern, given the bindings of dim names."""
+    """Whether a type fits a pattern under the bindings of dim names."""
     trial = Checking(into.bindings.copy(), into.replicated)
     trial.leaf(pattern, abstract_array(t), "", None)
     trial.resolve()
