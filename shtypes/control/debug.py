@@ -77,7 +77,7 @@ def callback(
 ) -> None:
     """Calls a Python function when the program runs, as `jax.debug.callback`; see `print` for where it works.
 
-    Each device calls it with its shard of each value, a numpy array. Equal calls are made once.
+    Each device calls it with its shard of each value, a numpy array. Equal calls run once.
 
     Args:
         callback: The function; its result is ignored.

@@ -295,7 +295,7 @@ def _carry_hints(entered: ShType, left: ShType) -> list[str]:
 
 @dataclass(frozen=True)
 class _LocalValue(ShardFn):
-    """The value of each device, for its control flow."""
+    """The value that a device holds, for its control flow."""
 
     compared = False
 

@@ -59,9 +59,7 @@ def vmap(
 
     @functools.wraps(fun)
     def mapped_fun(*args: Any, **kwargs: Any) -> Any:
-        result = fun(*args, **kwargs)
-        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(_ensure_mapped, places, result, is_leaf=_is_none)
+        return _map_results(_ensure_mapped, out_axes, fun(*args, **kwargs))
 
     with wrap_jax_errors("vmap"):
         native = jax.vmap(mapped_fun, in_axes, out_axes, axis_name=axis_name, axis_size=axis_size)
@@ -131,12 +129,17 @@ def _shards(
             raise ShardingTypeError(f"`{name}` cannot name a dim that is sharded over {quoted(axes)}: {axis_name!r}")
         return axes, [_shard(name, x, d, axes) for x, d in zip(leaves, places, strict=True)] if axes else []
     except ShardingTypeError as error:
-        types = [jax.typeof(x) for x in leaves if is_typed(x)]
-        raise located(error, name, types).with_traceback(None) from None
+        raise located(error, name, [jax.typeof(x) for x in leaves if is_typed(x)]).with_traceback(None) from None
 
 
 def _is_none(x: Any) -> bool:
     return x is None
+
+
+def _map_results(f: Callable[[int | None, Any], Any], out_axes: Any, results: Any) -> Any:
+    """Applies ``f`` to the mapped dim and the value of each leaf of the results."""
+    places = jax.tree.broadcast(out_axes, results, is_leaf=_is_none)
+    return jax.tree.map(f, places, results, is_leaf=_is_none)
 
 
 def _ensure_mapped(place: int | None, leaf: Any) -> Any:
@@ -226,8 +229,7 @@ def _map_shards(
     def inner(*args: Any, **kwargs: Any) -> Any:
         with mapped_over(axes):
             result = fun(*args, **kwargs)
-        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(as_mapped, places, result, is_leaf=_is_none)
+        return _map_results(as_mapped, out_axes, result)
 
     def as_mapped(place: int | None, leaf: Any) -> Any:
         if place is None or leaf is None:
@@ -248,9 +250,7 @@ def _map_shards(
     mapped = map_shard(inner)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        result = mapped(*args, **kwargs)
-        places = jax.tree.broadcast(out_axes, result, is_leaf=_is_none)
-        return jax.tree.map(as_global, places, result, is_leaf=_is_none)
+        return _map_results(as_global, out_axes, mapped(*args, **kwargs))
 
     def as_global(place: int | None, leaf: Any) -> Any:
         if leaf is None:
