@@ -81,8 +81,8 @@ def shard_map(
         out_specs: The types of the results, as a pytree prefix: strings such as ``"[_@x, ...]"``, types, or `jax.P`. A
             mapped axis becomes the major axis of the dim that names it; with ``{U:x}`` the devices' values are the
             terms of a pending sum. Over an omitted axis the result must be reduced or invariant by type.
-        in_specs: The types of the arguments, as a prefix of their tuple; by default their own. Over an omitted axis an
-            argument stays reduced, invariant or unreduced. Replicated arguments are sliced if the spec shards them.
+        in_specs: The types of the arguments, as a prefix of their tuple; by default as they are. Over an omitted axis
+            an argument stays reduced, invariant or unreduced. Replicated arguments are sliced if the spec shards them.
         mesh: The mesh; by default that of the arguments, or of the context.
         axis_names: The mesh axes to map over; by default all over which no argument varies already. The states of other
             axes are the same inside and outside.
@@ -130,8 +130,7 @@ def mapped_over(
     inside = _reinterpret("argument", args, _specs(in_specs, args, "in_specs", optional=True), entering, axes)
     with in_local_mode(axes, mesh.shape), casts_are_written(axes if explicit else ()):
         results = body(*inside)
-        specs = _specs(out_specs, results, "out_specs", optional=False)
-        return _reinterpret("result", results, specs, leaving, axes)
+        return _reinterpret("result", results, _specs(out_specs, results, "out_specs", optional=False), leaving, axes)
 
 
 def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -141,14 +140,16 @@ def specs_of(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
 
 def _mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh:
     typed = [x.type.mesh for x in leaves if isinstance(getattr(x, "type", None), ShType)]
-    here = typed[0] if typed else current_mesh()
-    if mesh is not None and to_mesh(mesh) is not here:
+    argument_mesh = typed[0] if typed else current_mesh()
+    if mesh is not None and to_mesh(mesh) is not argument_mesh:
         raise located(
-            ShardingTypeError(f"`shard_map` is over the mesh {to_mesh(mesh)}, and its arguments are over {here}"),
+            ShardingTypeError(
+                f"`shard_map` is over the mesh {to_mesh(mesh)}, and its arguments are over {argument_mesh}"
+            ),
             "shard_map",
             [],
         )
-    return here
+    return argument_mesh
 
 
 def _mapped_axes(axes: tuple[str, ...], mesh: Mesh, values: Sequence[Any]) -> tuple[str, ...]:

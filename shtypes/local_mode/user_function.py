@@ -154,7 +154,6 @@ def _traced(fn: UserFn, run: Callable[[Sequence[Any]], Any], operands: Shards, p
     ``prefix`` begins their messages: it is empty for the function itself, or "the backward pass of ".
     """
     shards_text = " and ".join(f"{dtype}{list(shape)}" for shape, dtype in operands) or "nothing"
-
     code = PlainCode(run)
 
     def plain(*shards: Any) -> Any:
@@ -227,14 +226,14 @@ def _refuse_typed(fn: UserFn, prefix: str, outs: Sequence[Any]) -> None:
 def _refuse_captured(fn: UserFn, prefix: str, x: Any) -> None:
     """Refuses to capture typed or traced values, and arrays on several devices."""
     if is_typed(x):
-        kind, what = "a typed value", str(jax.typeof(x))
+        kind = "a typed value"
     elif isinstance(x, jax.core.Tracer):
-        kind, what = "a traced value", str(jax.typeof(x))
+        kind = "a traced value"
     elif isinstance(x, jax.Array) and len(x.sharding.device_set) > 1:
-        kind, what = "an array on several devices", str(jax.typeof(x))
+        kind = "an array on several devices"
     else:
         return
-    raise _captures(fn, prefix, kind, what)
+    raise _captures(fn, prefix, kind, str(jax.typeof(x)))
 
 
 def _captures(fn: UserFn, prefix: str, kind: str, what: str) -> ShardingTypeError:
