@@ -99,8 +99,8 @@ def patched(f: Callable[..., Any], plan: Plan) -> Patch:
     After ``loss`` it adds ``loss_types``, which returns the arguments' types, and ``loss_step``, which is
     ``sh.train_step(sh.lift(loss))`` (``loss_typed``, without a backward pass). It replaces calls of `sh.reshard` with
     strings, which the search ignores, and the code added by an earlier patch. An error lists the parts of the plan that
-    cannot be written, with the reasons. What is written sends what the plan says; or
-    else it holds no more, and a step takes at most a hundredth more time.
+    cannot be written, with the reasons. What is written sends what the plan says; or else it holds no more, and a step
+    takes at most a hundredth more time.
     """
     if plan.checkpoints:
         places = ", ".join(map(str, plan.checkpoints))
@@ -168,13 +168,13 @@ def _typed(source: Source, edits: Edits, plan: Plan) -> tuple[Mapping[Path, byte
 def _more_time(written: Signature, plan: Plan) -> float:
     """The part of a step's time by which patched files take longer than the plan."""
     model, device = plan.problem.model, plan.problem.device
-    here, there = (x.ledger.time(model) + x.compute(device).seconds() for x in (written, plan.signature))
-    return here / there - 1 if there else 0.0
+    time, planned = (x.ledger.time(model) + x.compute(device).seconds() for x in (written, plan.signature))
+    return time / planned - 1 if planned else 0.0
 
 
 def _sends(sends: str, written: Signature, plan: Plan) -> str:
-    here, there = (
+    sent, planned = (
         f"{t.bytes:,} B on each device in {how_many(t.launches, 'collective')}"
         for t in (written.ledger.total, plan.ledger.total)
     )
-    return f"{sends} {here}, and the plan sends {there}"
+    return f"{sends} {sent}, and the plan sends {planned}"

@@ -75,6 +75,6 @@ def _call(name: str, arguments: Mapping[str, Any] | None) -> Any:
     """An object that `pprint` prints as a call with keywords; or as a name, without arguments."""
     if arguments is None:
         return type(name, (), {"__repr__": lambda _: name})()
-    made = dataclasses.make_dataclass(name, list(arguments))(**arguments)  # printed over several lines
-    type(made).__qualname__ = name
-    return made
+    call = dataclasses.make_dataclass(name, list(arguments))(**arguments)  # printed over several lines
+    type(call).__qualname__ = name
+    return call

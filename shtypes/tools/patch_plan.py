@@ -45,17 +45,17 @@ def _expressions(plan: Plan, uses: Sequence[NamedUse], source: Source) -> list[C
         marked = Function(f, shapes, plan.problem.argnums, plan.problem.mesh)
         marks = _Marks(marked)
         others = _by_op(marks.uses)
-        found = list(map(marks.expressions, planned, others))
-        if len(planned) == len(others) and None not in found:
-            return [chain for chains in found if chains is not None for chain in chains]
-        at = min(found.index(None) if None in found else len(found), len(planned) - 1, len(others) - 1)
+        by_op = list(map(marks.expressions, planned, others))
+        if len(planned) == len(others) and None not in by_op:
+            return [chain for chains in by_op if chains is not None for chain in chains]
+        at = min(by_op.index(None) if None in by_op else len(by_op), len(planned) - 1, len(others) - 1)
         lines = _lines(program, planned[at][:1])
         steps = (
-            (lines | _lines(marked, [u for u, *_ in others[at : at + n]]), whole)
+            (lines | _lines(marked, [u for u, *_ in others[at : at + n]]), all_expressions)
             for n in _FURTHER
-            for whole in (False, True)
+            for all_expressions in (False, True)
         )
-        if not any(source.unmark(lines, whole=whole) for lines, whole in steps):
+        if not any(source.unmark(lines, all_expressions=all_expressions) for lines, all_expressions in steps):
             raise ShardingTypeError(
                 f"the plan cannot be written into `{source.file.path.name}`",
                 why=f"{_at(planned[at][0])}: its program is another one when its expressions are looked at one by one",
@@ -230,8 +230,8 @@ class Planned:
             most = times[p.use.value.id] if p.early else times[p.use.place]
             sites = [k for k, often in p.chain if often <= most]
             free_sites = [k for k in sites if not done.intersection(map(id, through[k]))]
-            found = ((k, of(p, through[k])) for of in (_one_target, _by_type) for k in free_sites)
-            site, targets = next(((k, texts) for k, texts in found if texts is not None), (None, []))
+            targets_at = ((k, targets(p, through[k])) for targets in (_one_target, _by_type) for k in free_sites)
+            site, targets = next(((k, texts) for k, texts in targets_at if texts is not None), (None, []))
             if site is None:
                 several = self.source.text(p.chain[0][0])
                 reason = f"{_at(p.use)}: `{several}` stands for several values, which the plan has in several types"
@@ -286,8 +286,8 @@ def _move_out(planned: Sequence[_PlannedUse], program: Program) -> None:
             for q, types in moved:
                 q.types, q.src = [*types, *q.types] if q.chain else [], None
             p.types, p.needed = [], p.src
-        elif found := _moved_before(p, p.types, uses, makers):
-            for first, types in found:
+        elif before := _moved_before(p, p.types, uses, makers):
+            for first, types in before:
                 first.types = [*first.types, *types]
             for q in uses[p.use.value.id]:
                 q.types, q.src = [], q.needed
@@ -299,22 +299,22 @@ def _moved_before(
     uses: Mapping[int, Sequence[_PlannedUse]],
     makers: Mapping[int, tuple[Op, Sequence[_PlannedUse]]],
 ) -> list[tuple[_PlannedUse, list[ShType]]]:
-    """The uses in the op that made a value which all uses reshard alike, with the types before the op; none if not.
+    """The uses in the op whose result all uses reshard alike, with the types before the op; empty if they differ.
 
     An op of several operands is elementwise, and these are of one value, as in the sign of an index.
     """
     if p.use.value.id not in makers or any(q.types != p.types for q in uses[p.use.value.id]):
         return []
     op, operands = makers[p.use.value.id]
-    found: list[tuple[_PlannedUse, list[ShType]]] = []
+    targets: list[tuple[_PlannedUse, list[ShType]]] = []
     for first in operands:
         moved = [t for t in (_before(op, t, first.src) for t in types) if t is not None]
         alone = not first.types and len(uses[first.use.value.id]) == 1
         before = [(first, moved)] if first.chain else _moved_before(first, moved, uses, makers) if alone else []
         if not before or len(moved) < len(types):
             return []
-        found += before
-    return found if len({(q.use.value.id, *q.chain[0]) for q, _ in found}) == 1 else []
+        targets += before
+    return targets if len({(q.use.value.id, *q.chain[0]) for q, _ in targets}) == 1 else []
 
 
 def _before(op: Op, t: ShType, src: ShType | None) -> ShType | None:
@@ -322,8 +322,8 @@ def _before(op: Op, t: ShType, src: ShType | None) -> ShType | None:
 
     Axes that shard no dim of the operand are replicated as they are in ``src``, its type.
     """
-    if (kept := _dims_kept(op)) is not None and src is not None:
-        return _moved(t, [kept.index(d) if d in kept else None for d in range(len(src.shape))])
+    if (result_dims := _dims_kept(op)) is not None and src is not None:
+        return _moved(t, [result_dims.index(d) if d in result_dims else None for d in range(len(src.shape))])
     if op.name != "broadcast_in_dim" or src is None:
         return None
     of_result = [t.dims[d] for d in op.eqn.params["broadcast_dimensions"]]

@@ -154,18 +154,17 @@ class SourceFile:
         """The expression of a number."""
         return self._marker.exprs[k - self.first]
 
-    def expressions(self, line: int, *, whole: bool) -> list[int]:
-        """The expressions of a line; without names and the values of statements unless ``whole``."""
+    def expressions(self, line: int, *, all_expressions: bool) -> list[int]:
+        """The expressions of a line; without names and the values of statements unless ``all_expressions``."""
         on_line = [(k, x) for k, x in zip(self.numbers, self._marker.exprs, strict=True) if _has(x, line)]
         values = [self.span(n.value) for n in self._valued()]
-        return [k for k, x in on_line if whole or not (isinstance(x, ast.Name) or self.span(x) in values)]
+        return [k for k, x in on_line if all_expressions or not (isinstance(x, ast.Name) or self.span(x) in values)]
 
     def value(self, at: int) -> int:
         """The expression that is the value of the statement or lambda at a position; -1 if it has no number."""
         nodes = (n for n in ast.walk(self.tree) if isinstance(n, (*_VALUED, ast.Lambda)) and self.span(n)[0] == at)
         values = [self.span(x) for n in nodes if (x := getattr(n, "value", None) or getattr(n, "body", None))]
-        found = (k for k, x in zip(self.numbers, self._marker.exprs, strict=True) if self.span(x) in values)
-        return next(found, -1)
+        return next((k for k, x in zip(self.numbers, self._marker.exprs, strict=True) if self.span(x) in values), -1)
 
     def _valued(self) -> Iterator[Any]:
         """The statements with a value."""
@@ -201,7 +200,7 @@ class SourceFile:
 
     def _scopes(self) -> dict[int, ast.With | ast.Call]:
         """The scopes of single statements and lambdas in what has run, by the position of these."""
-        found: dict[int, ast.With | ast.Call] = {}
+        scopes: dict[int, ast.With | ast.Call] = {}
         run = [self.span(self.expression(k)) for k in self.run]
         scope = f"{self.alias}.implicit_comm"
         for node in ast.walk(self.tree) if self.alias else ():
@@ -213,10 +212,10 @@ class SourceFile:
             if isinstance(node, ast.With) and [ast.unparse(item) for item in node.items] == [f"{scope}()"]:
                 if len(node.body) == 1 and node.lineno != node.body[0].lineno:
                     at = self._scope_at(node.body[0])
-                    found |= {} if at is None else {at: node}
+                    scopes |= {} if at is None else {at: node}
             elif isinstance(node, ast.Call) and ast.unparse(node.func) == scope and not node.keywords:
-                found |= {self.span(x)[0]: node for x in node.args[:1] if isinstance(x, ast.Lambda)}
-        return found
+                scopes |= {self.span(x)[0]: node for x in node.args[:1] if isinstance(x, ast.Lambda)}
+        return scopes
 
     def _unscoped(self, node: ast.With | ast.Call) -> Iterator[Edit]:
         """The edits that take a statement or lambda out of its scope."""
@@ -233,8 +232,8 @@ class SourceFile:
             yield Edit(first, 1, 1, "", last)
 
     def _in_scope(self, at: int, sh: str) -> Iterator[Edit]:
-        nodes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.stmt, ast.Lambda)) and self.span(n)[0] == at]
-        node = nodes[0]
+        nodes = (n for n in ast.walk(self.tree) if isinstance(n, (ast.stmt, ast.Lambda)))
+        node = next(n for n in nodes if self.span(n)[0] == at)
         if isinstance(node, ast.Lambda):
             start, end = self.span(node)
             yield from (Edit(start, 1, -end, f"{sh}.implicit_comm(", start), Edit(end, 0, -start, ")", end))
@@ -249,7 +248,7 @@ class SourceFile:
         """The file with reshards around expressions, and ``more`` edits that use its name for this library."""
         sh, scopes = self.alias or self._free_alias(), self._scopes()
         reshards = {k: texts for k, texts in edits.reshards.items() if k in self.numbers}
-        wanted = {at for path, at in edits.scopes if path == self.path}
+        places = {at for path, at in edits.scopes if path == self.path}
         text_edits: list[Edit] = [*more(sh)]
         for k, texts in reshards.items():
             start, end = self.span(self.expression(k))
@@ -267,8 +266,8 @@ class SourceFile:
                     Edit(last, 0, -start, ")" * parentheses, end),
                 ]
         text_edits += [
-            *(edit for at in wanted - scopes.keys() for edit in self._in_scope(at, sh)),
-            *(edit for at in scopes.keys() - wanted for edit in self._unscoped(scopes[at])),
+            *(edit for at in places - scopes.keys() for edit in self._in_scope(at, sh)),
+            *(edit for at in scopes.keys() - places for edit in self._unscoped(scopes[at])),
         ]
         if text_edits and not self.alias:
             text_edits.append(self._import(sh))

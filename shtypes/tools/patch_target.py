@@ -27,7 +27,7 @@ from shtypes.traced.equations import SourceLine
 
 
 class Source:
-    """The source of a function: its own file, and the other ``files`` of its program that can be edited."""
+    """The source of a function: its file, and the other ``files`` of its program that can be edited."""
 
     def __init__(self, f: Callable[..., Any], step: str, files: Collection[str] = ()) -> None:
         f = inspect.unwrap(f)
@@ -81,17 +81,15 @@ class Source:
         self._of(k).run.add(k)
         return checkpoint_name(x, f"{MARKED}{k}") if isinstance(x, jax.core.Tracer) else x
 
-    def unmark(self, lines: Collection[SourceLine], *, whole: bool) -> bool:
+    def unmark(self, lines: Collection[SourceLine], *, all_expressions: bool) -> bool:
         """Leaves the expressions of these lines unmarked; False if they are already.
 
-        Names and the values of statements stay marked unless ``whole``.
+        Names and the values of statements stay marked unless ``all_expressions``.
         """
-        found = set[int]()
-        for line in lines:
-            file = self._file_of(line)
-            found.update([] if file is None else file.expressions(line.line, whole=whole))
         before = len(self._unmarked)
-        self._unmarked |= found
+        for line in lines:
+            if (file := self._file_of(line)) is not None:
+                self._unmarked.update(file.expressions(line.line, all_expressions=all_expressions))
         return len(self._unmarked) > before
 
     def text(self, k: int) -> str:
@@ -106,12 +104,12 @@ class Source:
 
     def scope_at_fault(self, error: ShardingTypeError) -> Place | None:
         """The same, for the line at which an edited file does not type."""
-        found = re.match(r"(\S+\.py):(\d+)(?: in (\S+?))?(?::|$)", error.where)
-        paths = [path for path in self.files if found and path.name == found[1]]
-        if found is None or len(paths) != 1:
+        place = re.match(r"(\S+\.py):(\d+)(?: in (\S+?))?(?::|$)", error.where)
+        paths = [path for path in self.files if place and path.name == place[1]]
+        if place is None or len(paths) != 1:
             return None
-        line = self.files[paths[0]].source_line(int(found[2]))
-        return self.scope_of(SourceLine(str(paths[0]), line, found[3] or ""))
+        line = self.files[paths[0]].source_line(int(place[2]))
+        return self.scope_of(SourceLine(str(paths[0]), line, place[3] or ""))
 
     def value(self, place: Place) -> int:
         """The expression that is the value of a statement or lambda; -1 if it has no number."""
@@ -120,8 +118,7 @@ class Source:
 
     def loaded(self, codes: Mapping[Path, Any]) -> dict[str, Any]:
         """Runs the function's file with other code of these files, and returns its namespace."""
-        own = self.file.path.resolve()
-        return imported_anew(self._globals, own, codes, {MARK: self._mark})
+        return imported_anew(self._globals, self.file.path.resolve(), codes, {MARK: self._mark})
 
     def marked(self, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The function with its expressions marked, and its arguments in the trees of the marked file's classes."""

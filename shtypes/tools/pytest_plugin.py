@@ -145,8 +145,7 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         from shtypes.analysis.check import signature_of
         from shtypes.analysis.target import target_of
 
-        target = target_of(f, args, kwargs)
-        ledger = signature_of(target, grad=grad).ledger
+        ledger = signature_of(target_of(f, args, kwargs), grad=grad).ledger
         record = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test
         if request.config.getoption("--update-comm"):

@@ -95,20 +95,20 @@ def _target(common: Mapping[str, Any], entry: Any) -> TargetConfig:
     where = f"`{name}` in [tool.shtypes]" if name else "[tool.shtypes]"  # the keys that all targets share
     if not all(isinstance(table.get("dims", {}), Mapping) for table in (common, entry)):
         raise click.UsageError(f"`dims` of {where} is a table, such as {{ batch = 8 }}")
-    both = {**common, **entry, "dims": {**common.get("dims", {}), **entry.get("dims", {})}}
-    types, flags = both.get("types", []), [both.get(key, False) for key in ("grad", "lift")]
+    merged = {**common, **entry, "dims": {**common.get("dims", {}), **entry.get("dims", {})}}
+    types, flags = merged.get("types", []), [merged.get(key, False) for key in ("grad", "lift")]
     if not isinstance(types, list) or not all(isinstance(t, str) for t in types):
         raise click.UsageError(f"`types` of {where} is a list of texts")
     for key, flag in zip(("grad", "lift"), flags, strict=True):
         if not isinstance(flag, bool):
             raise click.UsageError(f"`{key}` of {where} is true or false")
     try:
-        mesh = None if "mesh" not in both else _mesh(both["mesh"])
-        policy = None if "policy" not in both else check_policy(str(both["policy"]))
-        dims = dict(sorted_sizes(both["dims"]))
+        mesh = None if "mesh" not in merged else _mesh(merged["mesh"])
+        policy = None if "policy" not in merged else check_policy(str(merged["policy"]))
+        dims = dict(sorted_sizes(merged["dims"]))
     except ShardingTypeError as error:
         raise click.UsageError(f"{where}: {error}") from None
-    maker = both.get("arguments")
+    maker = merged.get("arguments")
     if maker is not None and (types or not isinstance(maker, str)):
         raise click.UsageError(f"`arguments` of {where} names a function, in the place of `types`")
     return TargetConfig(name, entry["target"], tuple(types), maker, mesh, policy, dims, *flags)
