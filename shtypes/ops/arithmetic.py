@@ -27,8 +27,8 @@ from shtypes.types import State, dtypes
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """``x + y``.
 
-    Per axis: unreduced and replicated give unreduced (the replicated one is kept on index 0 only); sharded and
-    replicated give sharded; equal states are kept. A non-zero constant added to an unreduced value counts once.
+    Per axis: unreduced and replicated give unreduced (the replicated one counts on index 0 only); sharded and
+    replicated give sharded; equal states stay. A non-zero constant added to an unreduced value counts once.
 
     Args:
         x (...): An operand.
@@ -59,8 +59,7 @@ def _additive(name: str, x: ArrayLike, y: ArrayLike, *, minus: bool) -> Array:
         ((value,), _) = as_operands([value])
         unreduced = State.UNREDUCED in jax.typeof(value).states
         if not (unreduced and number != 0):
-            fn = AddNumber(number, minus, reverse and minus)
-            return apply_linear(name, fn, value)
+            return apply_linear(name, AddNumber(number, minus, reverse and minus), value)
         # Added on each device it would count once per device: an array, it is masked like any replicated operand. Of
         # numpy, since JAX's would be traced, and have a gradient.
         dtype = local_dtype(AddNumber(number), (jax.typeof(value).dtype_name,))
@@ -76,7 +75,7 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
     """``x * y``.
 
     Per axis: one unreduced operand needs the other reduced; sharded with replicated gives sharded; equal replicated
-    states are kept, reduced wins over invariant.
+    states stay, reduced wins over invariant.
 
     Args:
         x (...): An operand.
@@ -127,7 +126,7 @@ def divide(x: ArrayLike, y: ArrayLike) -> Array:
 
 @public
 def negative(x: ArrayLike) -> Array:
-    """``-x``; linear: every state is kept."""
+    """``-x``; linear: every state stays."""
     return apply_linear("neg", Scale(-1), x)
 
 
@@ -182,7 +181,7 @@ def power(x: ArrayLike, y: ArrayLike) -> Array:
 
 @public
 def clip(x: ArrayLike, min: Any = None, max: Any = None) -> Array:
-    """The operand held between ``min`` and ``max``; nonlinear, typed as `maximum`.
+    """The operand clipped to ``min`` and ``max``; nonlinear, typed as `maximum`.
 
     Args:
         x (...): A value.

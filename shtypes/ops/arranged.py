@@ -1,4 +1,9 @@
-"""Arranges the elements of a sharded dim anew: what devices send each other, and how what arrives is assembled."""
+"""Arranges the elements of a sharded dim anew: what devices send each other, and how what arrives is assembled.
+
+For ``x[::-1]`` of 8 elements on 2 devices, ``origin`` is ``[[0, 7], [0, 6], ..., [0, 0]]``: element 0 of the result is
+element 7 of source 0. Device 0 needs elements 7, 6, 5, 4, which device 1 has at the places 3, 2, 1, 0 of its shard. So
+one permute exchanges all shards, and each device reverses what it gets.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +28,7 @@ class Shard(NamedTuple):
     Attributes:
         x: The blocks, varying.
         size: The global size of the dim.
-        widen: What makes some elements of the value of those of the blocks, as a pad of another dim: it is applied to
-            what has been sent.
+        widen: The value is ``widen(x)``, such as a pad of another dim; it is applied after the blocks are sent.
     """
 
     x: Any
@@ -83,13 +87,13 @@ def _sent(places_of: dict[tuple[int, int], np.ndarray], pairs: _Pairs, n: int) -
 
 
 class _Exchange(NamedTuple):
-    """What devices send each other of some sources.
+    """What devices send each other of some sources. A place is an index into a device's shard.
 
     Attributes:
         sources: The numbers of the sources, whose shards are joined.
         places: For each element of the result, its place in the shards of its source's device.
-        at_of: The elements of the result that a pair of devices exchanges.
-        places_of: Their places.
+        at_of: The elements of the result that each pair of devices, sender and receiver, exchanges.
+        places_of: Their places in the sender's shard.
         rounds: The pairs of each permute.
     """
 
@@ -101,12 +105,12 @@ class _Exchange(NamedTuple):
 
     @classmethod
     def of(cls, sources: Sequence[int], sizes: Sequence[int], origin: np.ndarray, n: int) -> _Exchange:
-        """That of some of the sources whose shards have these sizes, to an even share of the elements for each device.
+        """The exchange of some sources; each of ``n`` devices gets an even share of the result.
 
         Args:
             sources: The numbers of the sources.
-            sizes: Of the shards of all sources; 0 of others.
-            origin: Of the elements, as `arranged` takes it.
+            sizes: For each source, the size of its shards; 0 if it is not sharded.
+            origin: As for `arranged`.
             n: The number of devices.
         """
         starts = np.zeros(len(sizes), np.int64)
@@ -132,10 +136,9 @@ def _exchanges(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> 
     """The exchanges of shards that send least: one of each source, or one of all."""
     sizes = [type_of(x.x).shape[dim] if isinstance(x, Shard) else 0 for x in sources]
     shards = [k for k, size in enumerate(sizes) if size]
-    apart, together = (
-        [_Exchange.of(ks, sizes, origin, n) for ks in some] for some in ([[k] for k in shards], [shards])
-    )
-    return min((apart, together), key=lambda some: sum(x.sent for x in some))
+    groupings = ([[k] for k in shards], [shards])
+    candidates = [[_Exchange.of(ks, sizes, origin, n) for ks in grouping] for grouping in groupings]
+    return min(candidates, key=lambda exchanges: sum(x.sent for x in exchanges))
 
 
 def elements_sent(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> int:
@@ -195,7 +198,7 @@ def in_table(table: Static, device: Any, n: int, ndim: int, dim: int) -> Any:
 
 
 def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, dim: int) -> tuple[Any, np.ndarray]:
-    """Takes the elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
+    """The elements at a device's row of a table of places in a pool, and a mask of those that are zero already.
 
     Slices and pads where the places are the same on all devices and lie in few runs, and looks up the rest.
 
@@ -203,26 +206,26 @@ def _assembled(pool: Any, device: Any, table: np.ndarray, lacking: np.ndarray, d
         pool: The source of the elements.
         device: The index of the device.
         table (devices, size): Places, negative where a device has no element.
-        lacking (devices, pool): Where the pool of a device has zeros.
+        lacking (devices, pool): Where a device's pool has zeros, because it got no element there.
         dim: The dim.
     """
     n, per_device = table.shape
-    of_any = table.max(0)
-    differing = np.flatnonzero(((table >= 0) & (table != of_any)).any(0))
+    common = table.max(0)  # the place on all devices that have an element, outside of first:end
+    differing = np.flatnonzero(((table >= 0) & (table != common)).any(0))
     first, end = (int(differing[0]), int(differing[-1]) + 1) if len(differing) else (0, 0)
-    of_any[first:end] = -1
-    if np.array_equal(of_any, np.arange(lacking.shape[1])):
+    common[first:end] = -1
+    if np.array_equal(common, np.arange(lacking.shape[1])):
         return pool, lacking
-    runs = _runs(of_any)
-    if 2 * (end - first) > per_device or len(runs) > _MOST_RUNS or (of_any < 0).all():
+    runs = _runs(common)
+    if 2 * (end - first) > per_device or len(runs) > _MOST_RUNS or (common < 0).all():
         return _taken(pool, device, Static(table.tobytes()), n, dim), np.zeros_like(table, bool)
     slices = [_spread(pool, Static(run.tobytes()), dim) for run in runs]
     y = joined(slices, dim) if len(runs) > 1 else slices[0]
-    given = (of_any < 0) | lacking[:, of_any]
-    given[:, first:end] = False
+    zeros = (common < 0) | lacking[:, common]
+    zeros[:, first:end] = False
     if first < end:
         y = _put(y, _taken(pool, device, Static(table[:, first:end].tobytes()), n, dim), first, dim)
-    return y, given
+    return y, zeros
 
 
 @of_device("key_data")
@@ -279,7 +282,7 @@ def _arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int,
     per_device = len(origin) // n
     if not per_device:
         return part(_some(sources), 0, 0, dim)  # type: ignore[no-any-return]
-    #: Values, the elements of the result that they hold, where, and the devices that have them: others have zeros.
+    #: Values, the elements of the result in them, their places there, and the devices that have them, not zeros.
     parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
@@ -311,37 +314,37 @@ def _arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int,
     parts.sort(key=lambda each: int((each[1] % per_device).min()))  # in the order of the result, so that a slice can do
     starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
     table, lacking = np.full(n * per_device, -1), np.zeros((n, starts[-1]), bool)
-    for (x, i, places, having), start in zip(parts, starts, strict=False):
+    for (x, i, places, holders), start in zip(parts, starts, strict=False):
         table[i] = start + places
-        lacking[np.isin(range(n), having, invert=True), start : start + x.shape[dim]] = True
+        lacking[np.isin(range(n), holders, invert=True), start : start + x.shape[dim]] = True
     pool = parts[0][0] if len(parts) == 1 else joined([x for x, *_ in parts], dim)
     y: Array
-    y, given = _assembled(pool, device, table.reshape(n, per_device), lacking, dim)
-    fills[0] = 0, fills[0][1] & ~given.reshape(-1)
+    y, zeros = _assembled(pool, device, table.reshape(n, per_device), lacking, dim)
+    fills[0] = 0, fills[0][1] & ~zeros.reshape(-1)
     for value, where in fills:
         y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
     return y
 
 
 def _widened(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
-    """The same of sources of which some are widened: those of one shape are arranged together before that."""
-    alike: dict[Any, list[int]] = {}  # by shape, if they are widened
+    """`_arranged` where some sources are widened: those of one shape are arranged together, and widened then."""
+    by_shape: dict[Any, list[int]] = {}  # the sources, by the shape before they are widened; () for others
     fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
     for k, x in enumerate(sources):
         shape = type_of(x.x).shape if isinstance(x, Shard) and x.widen else ()
         if isinstance(x, Shard) or np.ndim(x):
-            alike.setdefault((*shape[:dim], *shape[dim + 1 :]), []).append(k)
+            by_shape.setdefault((*shape[:dim], *shape[dim + 1 :]), []).append(k)
         else:
             fills.append((x, origin[:, 0] == k))
     y: Any = None
     n = axis_size(device, axes)
-    for ks in alike.values():
-        of_them, some = np.isin(origin[:, 0], ks), [x if k in ks else 0 for k, x in enumerate(sources)]
-        some = [x._replace(widen=None) if isinstance(x, Shard) else x for x in some]
-        z = arranged(device, some, np.where(of_them[:, None], origin, -1), dim, axes)
+    for ks in by_shape.values():
+        from_group, group = np.isin(origin[:, 0], ks), [x if k in ks else 0 for k, x in enumerate(sources)]
+        group = [x._replace(widen=None) if isinstance(x, Shard) else x for x in group]
+        z = arranged(device, group, np.where(from_group[:, None], origin, -1), dim, axes)
         for k in ks:
             widen = getattr(sources[k], "widen", None)
-            wide, where = (widen(z), origin[:, 0] == k) if widen else (z, of_them)
+            wide, where = (widen(z), origin[:, 0] == k) if widen else (z, from_group)
             fills, y = (fills, wide) if y is None else ([*fills, (wide, where)], y)
     for value, where in fills:
         y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y

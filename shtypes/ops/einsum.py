@@ -35,7 +35,7 @@ def einsum(
 ) -> Array:
     """A sum of products over any number of operands, in the notation of `jax.numpy.einsum`.
 
-    Per axis: a label that is sharded in some operand is sharded in the result if it is kept, and the result is
+    Per axis: a label that is sharded in some operand is sharded in the result if that has it, and the result is
     unreduced if it is contracted; operands that have the label and are replicated are sliced, for free. One unreduced
     operand needs the others reduced. More than two operands are contracted in pairs, in the order that costs least.
 
@@ -43,9 +43,9 @@ def einsum(
         equation: Labels of each operand's dims, and of the result's: ``"sbh,hi->sbi"``. ``...`` stands for other dims.
         *operands (...): Typed values, or plain arrays.
         out: A type to reshard the result to, from the one it has by itself.
-        optimize: How the order of contraction is found, as in `jax.numpy`.
+        optimize: How the order of contraction is chosen, as in `jax.numpy`.
         overlap: Whether what ``out`` asks for is overlapped with the products of two operands, as a ring of permutes:
-            the gather of an operand, so that ``out`` is what it gives whole; or the scatter of a pending sum.
+            the gather of an operand, where ``out`` has the gathered dim; or the scatter of a pending sum.
             ``"bidirectional"`` sends one half of each piece each way. Derivatives are rings as well.
         precision: As in `jax.numpy`.
         preferred_element_type: The dtype of the result, and so of each partial sum.

@@ -22,9 +22,9 @@ _getitem = JaxFunction("index", operator.getitem, takes_out=False)
 
 @public
 def getitem(x: ArrayLike, key: Any) -> Array:
-    """``x[key]``, with integers, slices, ``None``, ``...``, integer arrays and known masks, as in `jax.numpy`.
+    """``x[key]``, with integers, slices, ``None``, ``...``, integer arrays and constant masks, as in `jax.numpy`.
 
-    Per axis: an axis that shards a dim which is sliced whole is kept; one that shards a dim indexed by positions makes
+    Per axis: an axis that shards a dim of which all is taken stays; one that shards a dim indexed by positions makes
     the result unreduced, since each device finds the rows that it has; sharded positions make the result sharded.
     Positions out of range are brought to the nearest end, for the gradient too; negative ones count from the end.
 
@@ -34,7 +34,7 @@ def getitem(x: ArrayLike, key: Any) -> Array:
 
     Raises:
         ShardingTypeError: a partial slice of a sharded dim; positions sharded on an axis that shards a dim of ``x``; a
-            mask that is not known.
+            mask that is no constant.
 
     Transpose: a scatter-add of the cotangent. Communicates: nothing.
     """
@@ -86,7 +86,7 @@ class Updates:
     """``x.at[key]``: methods that give ``x`` with a part of it changed, or the part.
 
     Per axis: what is added or set is typed as a sum with ``x``: a replicated update of an unreduced value counts once.
-    Where a dim that is indexed by positions or sliced is sharded, each device changes its own rows. Added updates that
+    Where a dim that is indexed by positions or sliced is sharded, each device changes its rows. Added updates that
     are sharded like their positions make the result unreduced; any other change needs all positions on every device.
     `min`, `max` and `power` are nonlinear; `multiply` and `divide` are linear in ``x`` only.
 
@@ -126,7 +126,7 @@ class Updates:
     def multiply(self, values: Any, **options: Unpack[Options]) -> Array:
         """The part times values; by the values differentiated only where no element is named twice.
 
-        That is known of one position and of constant ones; of others ``unique_indices=True`` promises it.
+        One position and constant ones are checked; of others ``unique_indices=True`` promises it.
         """
         return _changed("multiply", self, (values,), options)
 
@@ -154,7 +154,7 @@ class Updates:
 
     @public
     def apply(self, func: Any, **options: Unpack[Options]) -> Array:
-        """The part given to a function of typed values, and what that makes put in its place.
+        """Replaces the part by a function of it, which takes and returns typed values.
 
         JAX applies the function once for each time that an element is named; here no element may be named twice.
         """

@@ -131,10 +131,10 @@ class JaxFunction:
                 raise
             raise jax_error(self.name, "does not take these arguments", error) from None
         except (jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError) as error:
-            told = jax_error(self.name, "must know the values of an argument before it runs", error)
+            refusal = jax_error(self.name, "must know the values of an argument before it runs", error)
             sizes = tuple(_SIZES[p] for p in inspect.signature(self.fn).parameters if p in _SIZES)
-            told.hints = _MASKED if isinstance(error, jax.errors.NonConcreteBooleanIndexError) else sizes
-            return told
+            refusal.hints = _MASKED if isinstance(error, jax.errors.NonConcreteBooleanIndexError) else sizes
+            return refusal
         return Trace(*needed(closed), *out, closed_over)
 
     def _applied(self, key: Any, trace: Trace, values: Sequence[Any], constants: frozenset[int]) -> list[Any]:
@@ -199,7 +199,7 @@ class JaxFunction:
         return _in_way(run_equations, self._way_of(key, run_equations, values, out))(*values)
 
     def _way_of(self, key: Any, run_equations: Callable[..., list[Any]], values: Sequence[Any], out: Any) -> _Way:
-        """The way of a call of values, of which one that is given twice is sent once."""
+        """The way of a call; an operand that is passed twice is sent once."""
         distinct = {id(x): x for x in values}
         which = [list(distinct).index(id(x)) for x in values]
         types = [x.type for x in distinct.values()]
@@ -296,9 +296,9 @@ class JaxFunction:
 
         @functools.cache
         def finished_types() -> Any:
-            given = list(map(as_jax_type, types))
+            avals = list(map(as_jax_type, types))
             with CommScope(Implicit()):
-                return trace_typed(lambda *xs: self._finish_pending(key, trace, xs), given).out_avals
+                return trace_typed(lambda *xs: self._finish_pending(key, trace, xs), avals).out_avals
 
         @functools.cache
         def traced(way: _Way) -> _InWay:
@@ -345,10 +345,10 @@ _Way = int | _Gathered | None
 
 def _gathers(operands: Sequence[ShType], results: Sequence[Any]) -> set[_Way]:
     """The gathers of operands over the axes that shard them, and over those that shard no result."""
-    kept = {a for t in results if isinstance(t, ShType) for a in t.axes(State.SHARDED)}
     axes = tuple(dict.fromkeys(a for t in operands for a in t.axes(State.SHARDED)))
-    of_others = tuple(a for a in axes if a not in kept)
-    return {_Gathered(each, s) for each in (axes, of_others) if each for s in (State.REDUCED, State.INVARIANT)}
+    result_axes = {a for t in results if isinstance(t, ShType) for a in t.axes(State.SHARDED)}
+    reduced_axes = tuple(a for a in axes if a not in result_axes)
+    return {_Gathered(each, s) for each in (axes, reduced_axes) if each for s in (State.REDUCED, State.INVARIANT)}
 
 
 def _order(way: _Way) -> tuple[int, ...]:

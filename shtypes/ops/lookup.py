@@ -134,12 +134,12 @@ def segment_sum(
 ) -> Array:
     """The rows of each segment summed, as `jax.ops.segment_sum`.
 
-    Per axis: rows and numbers that are sharded together give a pending sum; every other state of the rows is kept.
+    Per axis: rows and numbers that are sharded together give a pending sum; every other state of the rows stays.
 
     Args:
         data (n, ...): Rows.
         segment_ids (n): The segment of each row; rows with a number out of range are dropped.
-        num_segments: The number of segments, which must be given.
+        num_segments: The number of segments; required.
         indices_are_sorted: Accepted for compatibility; ignored.
         unique_indices: Accepted for compatibility; ignored.
         bucket_size: Accepted for compatibility; ignored.

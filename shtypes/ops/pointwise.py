@@ -107,7 +107,7 @@ def _first_line(native: Callable[..., Any]) -> str:
     return (inspect.getdoc(native) or "").partition("\n")[0]
 
 
-@functools.cache  # one result per function, so that compiled code is found again
+@functools.cache  # one result per function, as the key of compiled code
 def broadcasting(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `jax.lax`, which needs operands of one shape and dtype, as one of operands that broadcast."""
 

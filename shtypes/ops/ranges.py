@@ -235,10 +235,10 @@ def geomspace(
 
 @public
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """Each vector along a dim of its own of one grid, as `jax.numpy.meshgrid`.
+    """The coordinates of a grid, one array for each vector, as `jax.numpy.meshgrid`.
 
     Args:
-        *xi (n): Vectors; each keeps its state, and a sharded one makes its own dim sharded.
+        *xi (n): Vectors; each keeps its state, and the dim of a sharded one is sharded.
         copy: Accepted for compatibility; ignored.
         sparse: Leaves the other dims at size 1.
         indexing: ``"xy"`` puts the second vector first, ``"ij"`` keeps the order.
@@ -272,7 +272,7 @@ def _constant_of(native: Callable[..., Any], parameters: str, returns: str = "Ar
 
     doc = f"""`{native.__module__.replace("jax._src.", "jax.")}.{name}` of numbers, whole on every device.
 
-    The parameters are JAX's: numbers that are known when it is traced. Communicates: nothing. It has no gradient.
+    The parameters are JAX's: static numbers. Communicates: nothing. It has no gradient.
     """
     return public(named(op, name, doc, signature=signature))
 

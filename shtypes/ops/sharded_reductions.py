@@ -139,8 +139,7 @@ def extreme(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     """
     t = jax.typeof(x)
     if t.dtype_name == "bool":
-        best = _best(name, astype(x, "u8"), dims, INVARIANT)
-        return astype(best, "bool")
+        return astype(_best(name, astype(x, "u8"), dims, INVARIANT), "bool")
     return _differentiated(name, dims, x) if t.differentiable else _best(name, x, dims, INVARIANT)
 
 
@@ -164,8 +163,8 @@ def _shared_by_winners(name: str, dims: tuple[int, ...], primals: Any, tangents:
     return y, total(divide(sum_(multiply(dx, won), dims, keepdims=True), count), axes)
 
 
-def _found(name: str, fn: NamedFn, varying: Any, dims: tuple[int, ...], index: str) -> Sequence[Array]:
-    """The best element of each device over dims, and its place, of dtype ``index``."""
+def _shard_best(name: str, fn: NamedFn, varying: Any, dims: tuple[int, ...], index: str) -> Sequence[Array]:
+    """The best element of each shard over dims, and its position, of dtype ``index``."""
     dtype = jax.typeof(varying).dtype_name
 
     def rule(types: tuple[ShType, ...]) -> rules.Typing:
@@ -178,22 +177,22 @@ def _found(name: str, fn: NamedFn, varying: Any, dims: tuple[int, ...], index: s
 def winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
     """The extreme over dims, and ones where it is, at least one of which is on each device that has it.
 
-    XLA computes a value again in each kernel that reads it, and may round it differently there. So what is compared
-    comes from one kernel, with the place where it was found.
+    XLA computes a value again in each kernel that reads it, and may round it differently there. So one kernel returns
+    each shard's best element together with its position.
     """
     t = jax.typeof(x)
     axes = sharding(t, dims)
     varying = as_varying(constant(x), axes)
-    found = NamedFn(f"{name}[first]", _first, (("name", name), ("dims", dims)))
-    own, place = _found(name, found, varying, dims, "i32")
-    y = _winner(name, own, axes, INVARIANT, True) if axes else own
+    first = NamedFn(f"{name}[first]", _first, (("name", name), ("dims", dims)))
+    best, index = _shard_best(name, first, varying, dims, "i32")
+    y = _winner(name, best, axes, INVARIANT, True) if axes else best
     won = apply(
         name,
         NamedFn("winners", _won, (("dims", dims),)),
         lambda types: rules.nonlinear(name, types, t.dtype_name),
         varying,
-        own,
-        place,
+        best,
+        index,
         vary(constant(y), axes),
     )
     src = jax.typeof(won)
@@ -201,8 +200,8 @@ def winners(name: str, dims: tuple[int, ...], x: Any) -> tuple[Array, Array]:
     return y, reinterpreted(won, src.replace(dims=t.dims, states=states))
 
 
-def _places(x: Any, dims: tuple[int, ...]) -> Any:
-    """The place of each element of a device along some dims, as one flat index."""
+def _positions(x: Any, dims: tuple[int, ...]) -> Any:
+    """The position of each element of a shard along some dims, as one flat index."""
     place = jnp.zeros((), np.int32)
     for d in dims:
         place = place * x.shape[d] + lax.broadcasted_iota(np.int32, x.shape, d)
@@ -210,7 +209,7 @@ def _places(x: Any, dims: tuple[int, ...]) -> Any:
 
 
 def _first(x: Any, name: str, dims: tuple[int, ...]) -> Any:
-    """The best element of a device along some dims, and its place."""
+    """The best element of a shard along some dims, and its position."""
 
     def better(a: Any, b: Any) -> Any:
         wins = (a[0] > b[0] if name == "max" else a[0] < b[0]) | (a[0] != a[0])
@@ -218,13 +217,13 @@ def _first(x: Any, name: str, dims: tuple[int, ...]) -> Any:
         return lax.select(wins, a[0], b[0]), lax.select(first, a[1], b[1])
 
     inits = np.asarray(least_or_most(x.dtype, most=name == "min"), x.dtype), np.int32(np.iinfo(np.int32).max)
-    found = lax.reduce((x, jnp.broadcast_to(_places(x, dims), x.shape)), inits, better, dims)
-    return tuple(jnp.expand_dims(y, dims) for y in found)
+    reduced = lax.reduce((x, jnp.broadcast_to(_positions(x, dims), x.shape)), inits, better, dims)
+    return tuple(jnp.expand_dims(y, dims) for y in reduced)
 
 
-def _won(x: Any, own: Any, place: Any, best: Any, dims: tuple[int, ...]) -> Any:
+def _won(x: Any, shard_best: Any, index: Any, best: Any, dims: tuple[int, ...]) -> Any:
     """Ones at the elements that are the best of all devices."""
-    return (((x == own) | (_places(x, dims) == place)) & (own == best)).astype(x.dtype)
+    return (((x == shard_best) | (_positions(x, dims) == index)) & (shard_best == best)).astype(x.dtype)
 
 
 def product(x: Any, dims: tuple[int, ...], **options: Any) -> Array:
@@ -271,7 +270,7 @@ def position(name: str, x: Any, dims: tuple[int, ...]) -> Array:
     index = dtypes.from_numpy(jax.dtypes.canonicalize_dtype(np.int64))
     global_dims = tuple((t.dims[d].size, t.dims[d].axes) for d in dims)
     fn = NamedFn(f"{name}[own]", _candidate, (("name", name), ("dims", dims), ("global_dims", global_dims)))
-    candidate, place = _found(name, fn, as_varying(x, axes), dims, index)
+    candidate, place = _shard_best(name, fn, as_varying(x, axes), dims, index)
     best = vary(_winner(name.removeprefix("arg"), candidate, axes, REDUCED, False), axes)
     wins = function("earliest", _earliest)
     first = apply(name, wins, lambda types: rules.nonlinear(name, types, index), candidate, best, place)

@@ -1,4 +1,4 @@
-"""Collectives and per-device functions on typed values, from which the ways of computing across shards are made."""
+"""Collectives and per-device functions on typed values, of which the ways of computing across shards consist."""
 
 from __future__ import annotations
 

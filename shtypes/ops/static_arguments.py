@@ -60,7 +60,7 @@ def static_value(x: Any) -> Any:
 
 
 def argument_of(static: Static) -> Any:
-    """The argument that a function of JAX is given for a static one."""
+    """The argument that is passed to a function of JAX for a static one."""
     return static.value.value if isinstance(static.value, _HostArray) else static.value
 
 

@@ -124,8 +124,8 @@ def typed_call(
 @functools.lru_cache(maxsize=PROGRAMS)
 def _zero_derivative(jaxpr: Any) -> frozenset[int]:
     """The arguments of a program by which its derivative is zero."""
-    found = vars_with_cotangents(jaxpr)
-    return frozenset(i for i, v in enumerate(jaxpr.invars) if v not in found)
+    differentiable = vars_with_cotangents(jaxpr)
+    return frozenset(i for i, v in enumerate(jaxpr.invars) if v not in differentiable)
 
 
 def _blame_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) -> ShardingTypeError:

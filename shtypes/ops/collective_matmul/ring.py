@@ -205,7 +205,6 @@ def scattering(spec: RingSpec, result: ShType) -> Callable[..., list[Any]]:
                 at = (index + h.step * (n - 1 - step)) % n * size + h.start + zero
                 product_sum = term(operands, at, h.size)
                 sums[k] = product_sum if arrived is None else arrived + product_sum
-        result_shard = sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(spec.label))
-        return [result_shard]
+        return [(sums[0] if len(sums) == 1 else jnp.concatenate(sums, output.index(spec.label)))]
 
     return run
