@@ -1,4 +1,4 @@
-"""Namespaces made from the table of ops: `sh.linalg`, `sh.nn`, and others; and errors for names they lack."""
+"""Namespaces of the table of ops: `sh.linalg`, `sh.nn`, and others; and errors for names they lack."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMESPACES: Final = {
     ),
     "nn": Namespace(
         "nn",
-        """The functions of `jax.nn` and the layers that models are made of, on typed values.
+        """The functions of `jax.nn` and the layers of models, on typed values.
 
         Nothing here communicates unless ``out=`` or an `implicit_comm` scope asks for it; each docstring says what is
         sent then.
@@ -60,12 +60,11 @@ NAMESPACES: Final = {
         part is a slice, where it is unreduced the samples are on index 0, and where it is varying the device's index is
         folded into the key.
 
-        The bits are equal, and so are integers, bools and numbers of the unit interval. What is made of those by
-        logarithms and error functions may differ in the last bits, as two calls of `jax.random` do that XLA compiles
-        with other code around.
+        The bits are equal, and so are integers, bools and numbers of the unit interval. Their logarithms and error
+        functions may differ in the last bits, as two calls of `jax.random` do that XLA compiles with other code around.
 
         Some distributions are sampled by rejection, or all at once (`gamma`, `poisson`, `orthogonal`, ...). Their
-        numbers do not depend on the mesh either, but each device makes all of them and keeps its own part; their
+        numbers do not depend on the mesh either, but each device computes all of them and keeps its slice; their
         docstrings say so.
         """,
     ),

@@ -81,7 +81,7 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
         if dense:
             terms = [exp(shifted), multiply(shifted, labels), labels]
         else:
-            hit = equal(expand_dims(labels, dim), _at(_positions(jax.typeof(shifted), dim), dim, t.ndim))
+            hit = equal(expand_dims(labels, dim), _positions(jax.typeof(shifted), dim))
             terms = [exp(shifted), where(hit, shifted, 0)]
         normal, score, *weight = _totals(terms, dim)
         normal = log(normal)
@@ -91,12 +91,13 @@ def cross_entropy(logits: ArrayLike, labels: Any, *, axis: int = -1, out: Any = 
 
 
 def _positions(t: ShType, dim: int) -> Array:
-    """The global positions along a dim of a type, sharded as it is."""
+    """The global positions along a dim of a type, sharded as it is; the other dims have size 1."""
     d = t.dims[dim]
     states = {
         a: State.VARYING if t.state(a) is State.VARYING else State.REDUCED for a in t.mesh.axis_names if a not in d.axes
     }
-    return arange(d.size, type=ShType(t.mesh, "i32", [Dim(d.size, d.axes)], states))
+    positions = arange(d.size, type=ShType(t.mesh, "i32", [Dim(d.size, d.axes)], states))
+    return expand_dims(positions, tuple(i for i in range(t.ndim) if i != dim))
 
 
 def _check_labels(t: ShType, kind: ShType, dim: int, dense: bool) -> None:
@@ -115,8 +116,3 @@ def _totals(terms: list[Any], dim: int) -> list[Array]:
     if not axes:
         return pending
     return list(unstack(total(stack(pending), axes)))
-
-
-def _at(x: Any, dim: int, ndim: int) -> Array:
-    """Expands a vector along one dim of ``ndim``."""
-    return expand_dims(x, tuple(d for d in range(ndim) if d != dim))

@@ -171,8 +171,7 @@ def _check_dtype(name: str, dtype: str, params: tuple[tuple[str, Any], ...]) -> 
     try:
         jax.eval_shape(lambda: SAMPLERS[name](jax.random.key(0), (), dtypes.to_numpy(dtype), **dict(params)))
     except (TypeError, ValueError) as error:
-        why = str(error).strip().split("\n")[0]
-        raise ShardingTypeError(f"`{name}` draws no `{dtype}` values", why=why) from None
+        raise ShardingTypeError(f"`{name}` draws no `{dtype}` values", why=str(error).strip().split("\n")[0]) from None
 
 
 def sample(
@@ -180,8 +179,7 @@ def sample(
 ) -> Array:
     """A sample of the type in the arguments; ``name`` is in `SAMPLERS`."""
     key = as_key(name, key)
-    k = jax.typeof(key)
-    t = sample_type(k, type_or_shape(type, shape), dtype, mesh, default)
+    t = sample_type(jax.typeof(key), type_or_shape(type, shape), dtype, mesh, default)
     items = tuple(sorted(params.items()))
     _check_dtype(name, t.dtype_name, items)
 

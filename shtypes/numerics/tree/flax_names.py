@@ -63,10 +63,8 @@ def text_of(names: Names, mesh: Mesh, scope: DimAxes) -> str:
 
 
 def _dim(entry: Any, index: int, names: Names, mesh: Mesh, scope: Mapping[str, tuple[str, ...]]) -> str:
-    axes: list[str] = []
     entries = entry if isinstance(entry, (tuple, list)) else () if entry is None else (entry,)
-    for name in entries:
-        axes += _axes(name, index, names, mesh, scope)
+    axes = [axis for name in entries for axis in _axes(name, index, names, mesh, scope)]
     # a unique name that is not a mesh axis also becomes the dim's name
     named = isinstance(entry, str) and entry.isidentifier() and entry not in mesh.shape
     head = entry if named and names.of_dims.count(entry) == 1 else "_"

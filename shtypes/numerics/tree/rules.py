@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from shtypes.errors import ShardingTypeError
@@ -65,19 +65,14 @@ def _check_order(globs: Sequence[str]) -> None:
 
 def covers(pattern: str, other: str) -> bool:
     """Whether a glob matches every path that another one matches, as far as their keys show."""
-    return _covers(tuple(pattern.split("/")), tuple(other.split("/")))
+    return _glob(tuple(pattern.split("/")), tuple(other.split("/")), _covers_key)
 
 
-def _covers(parts: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    if not parts:
-        return not others
-    if parts[0] == REST:
-        return _covers(parts[1:], others) or (bool(others) and _covers(parts, others[1:]))
-    if not others or others[0] == REST:
-        return False
-    wild = not _WILD.isdisjoint(others[0])
-    same = parts[0] in ("*", others[0]) if wild else fnmatch.fnmatchcase(others[0], parts[0])
-    return same and _covers(parts[1:], others[1:])
+def _covers_key(other: str, part: str) -> bool:
+    """Whether one key of a glob matches all that a key of another one matches."""
+    if _WILD.isdisjoint(other):
+        return fnmatch.fnmatchcase(other, part)
+    return other != REST and part in ("*", other)
 
 
 def pattern_text(pattern: Pattern) -> str:
@@ -89,16 +84,17 @@ def matches(pattern: Pattern, path: str) -> bool:
     """Whether a pattern matches a path: ``**`` is any number of keys; ``*``, ``?`` and ``[abc]`` apply within one."""
     if isinstance(pattern, re.Pattern):
         return pattern.fullmatch(path) is not None
-    return _glob(tuple(pattern.split("/")), tuple(path.split("/")) if path else ())
+    return _glob(tuple(pattern.split("/")), tuple(path.split("/")) if path else (), fnmatch.fnmatchcase)
 
 
 @functools.lru_cache(maxsize=65536)
-def _glob(parts: tuple[str, ...], keys: tuple[str, ...]) -> bool:
+def _glob(parts: tuple[str, ...], keys: tuple[str, ...], matches_key: Callable[[str, str], bool]) -> bool:
+    """Whether the parts of a glob match keys, each by ``matches_key(key, part)``."""
     if not parts:
         return not keys
     if parts[0] == REST:
-        return _glob(parts[1:], keys) or (bool(keys) and _glob(parts, keys[1:]))
-    return bool(keys) and fnmatch.fnmatchcase(keys[0], parts[0]) and _glob(parts[1:], keys[1:])
+        return _glob(parts[1:], keys, matches_key) or (bool(keys) and _glob(parts, keys[1:], matches_key))
+    return bool(keys) and matches_key(keys[0], parts[0]) and _glob(parts[1:], keys[1:], matches_key)
 
 
 def first_matches(rules: Sequence[tuple[Pattern, Any]], leaves: Sequence[Leaf]) -> list[int | None]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import jax
 
 from shtypes.context.user_line import public
-from shtypes.errors import ShardingTypeError
+from shtypes.errors import ShardingTypeError, how_many
 from shtypes.numerics.tree.leaves import leaves_of
 from shtypes.types import ShType, dtypes
 from shtypes.types.tables import Report, Table
@@ -68,7 +68,7 @@ class Overview(Report):
         total = Row("total", "", self.elements, self.bytes)
         cells = ((row.path or ".", row.type, f"{row.elements:,}", f"{row.bytes:,}") for row in (*self.rows, total))
         headings = ("path", "type", "elements", _BYTES)
-        return [Table(_arrays(self.count), headings, tuple(cells), frozenset(headings[2:]))]
+        return [Table(how_many(self.count, "array"), headings, tuple(cells), frozenset(headings[2:]))]
 
     def __repr__(self) -> str:
         return str(self)
@@ -149,9 +149,5 @@ def _grouped(rows: Sequence[Row], depth: int | None) -> Iterator[Row]:
         groups.setdefault(row.path if depth is None else "/".join(row.path.split("/")[:depth]), []).append(row)
     for prefix, group in groups.items():
         of_one = len(group) == 1 and group[0].path == prefix
-        kind = group[0].type if of_one else _arrays(len(group))
+        kind = group[0].type if of_one else how_many(len(group), "array")
         yield Row(prefix, kind, sum(row.elements for row in group), sum(row.bytes for row in group))
-
-
-def _arrays(count: int) -> str:
-    return f"{count} array{'' if count == 1 else 's'}"

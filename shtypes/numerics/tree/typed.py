@@ -140,8 +140,7 @@ def _map_by_rules(tree: Any, rules: Rules, make: Callable[[Leaf, Target | None],
             raise
 
     def all_results(leaves: list[Leaf]) -> Sequence[Any]:
-        chosen = first_matches(read, leaves)
-        pairs = [*zip(leaves, chosen, strict=True)]
+        pairs = [*zip(leaves, first_matches(read, leaves), strict=True)]
         lost = [leaf for leaf, i in pairs if leaf.is_array and i is None and leaf.names is None]
         if lost:
             raise unmatched(lost, read)
