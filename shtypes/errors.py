@@ -14,7 +14,7 @@ TRACEBACK: Final = "SHTYPES_TRACEBACK"
 
 
 def short(text: str, most: int = 100) -> str:
-    """Shortens a text to its beginning and its end, if it has more than ``most`` letters."""
+    """Shortens a text of more than ``most`` characters to its beginning and its end."""
     if len(text) <= most:
         return text
     end = most // 4
@@ -106,7 +106,8 @@ class ShardingTypeError(TypeError):
         inner: Whether an op raised it that another op called.
         out_fixes: Returns the fixes that pass ``out=`` to the op, if it has that parameter.
         subjects: The types of the operands that ``fixes`` name, in order, or None.
-        same: In a lifted program, for each of them the index of the first that is the same value.
+        same: In a lifted program, for each of these operands the index of the first that is the same value: (0, 0) for
+            ``x * x``, so that a fix reshards both.
         names: The names of these operands in ``fixes``, if they are not `x`, `lhs` and `rhs`, or ``operand_0``.
         expressions: Returns the user's expressions for these names, with which the fixes are printed, or None.
         of_plain: Whether a typed value was passed to a function of plain arrays.

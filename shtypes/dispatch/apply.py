@@ -182,7 +182,7 @@ def constant(x: Any, mesh: Mesh) -> Array:
 
 
 def constant_of(x: Any, mesh: Mesh) -> Array:
-    """Converts a tracer that depends on no argument to a typed constant, reduced; once, in the tracer's own trace."""
+    """Converts a tracer that depends on no argument to a typed constant, reduced; once, in the tracer's trace."""
     trace = trace_of(x)
     notes = trace_notes(trace)
     key = ("typed constant", id(x), mesh)
@@ -209,9 +209,9 @@ def typed(
     """
     try:
         typing = rule(types)
-        return (
-            typing if not finishes_scalars() or _is_no_larger(typing, types) else _type_finished(rule, types) or typing
-        )
+        if not finishes_scalars() or _is_no_larger(typing, types):
+            return typing
+        return _type_finished(rule, types) or typing
     except ShardingTypeError as error:
         rule = rule if fn is None else _with_zero_derivatives(rule, fn)
         fixed = _type_finished(rule, types)
@@ -353,8 +353,8 @@ def match_replicated(x: Any, *others: Any, constant: bool = False) -> Any:
     t = x.type
     for axis in t.axes(State.REDUCED) + (t.axes(State.INVARIANT) if constant and others else ()):
         states = {y.type.state(axis) for y in others}
-        alike = State.INVARIANT in states and State.REDUCED not in states
-        t = t.with_axis(axis, State.INVARIANT if alike else State.REDUCED)
+        all_invariant = State.INVARIANT in states and State.REDUCED not in states
+        t = t.with_axis(axis, State.INVARIANT if all_invariant else State.REDUCED)
     return move(x, t, inserted=True, constant=constant)
 
 

@@ -251,10 +251,10 @@ def _out_fixes(
 
 
 def _later(types: Sequence[ShType], results: Sequence[ShType]) -> Later:
-    """What later ops send to finish pending results of operands that are not, and where invariant ones are cast."""
+    """The communication of later ops, which finish sums that only the results have, and cast invariant results."""
     pending = {a for t in types for a in t.axes(State.UNREDUCED)}
-    own = [t.with_axes([a for a in t.axes(State.UNREDUCED) if a in pending], State.REDUCED) for t in results]
-    finished = [price_of(t, finished_type(t)) for t in own]
+    newly_pending = [t.with_axes([a for a in t.axes(State.UNREDUCED) if a in pending], State.REDUCED) for t in results]
+    finished = [price_of(t, finished_type(t)) for t in newly_pending]
     casts = later_casts(types, results, results)
     words = [*(p.forward for p in finished), *(p.backward for p in finished), casts.later]
     return Later(" and ".join(filter(None, words)), sum(p.bytes for p in finished) + casts.bytes_later)

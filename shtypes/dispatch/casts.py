@@ -23,7 +23,7 @@ from shtypes.types import ShType
 def cast(x: Array, t: ShType, *, constant: bool = False) -> Array:
     """Casts an operand to the type of a rule; ``constant`` if it gets no cotangent.
 
-    A tracer is cast once, in its own trace: before the loop that closes over it, and for all ops that use it. So the
+    A tracer is cast once, in its trace: before the loop that closes over it, and for all ops that use it. So the
     backward communication of the cast runs once, on the sum of the cotangents. A cast that communicates forward is
     shared only within one run of the scope that allows it; there concrete values share casts too.
     """

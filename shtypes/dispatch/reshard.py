@@ -103,13 +103,12 @@ def _named(
     to: Any = None,
     options: CommArguments = CommArguments(),  # noqa: B008  # immutable
 ) -> Array:
-    """Applies one of the named reshards, `rules.moves.FORMS`."""
+    """Applies the named reshard ``name`` (`rules.moves.FORMS` has what each changes along an axis)."""
     plain = not is_typed(x)
     ((x,), _) = as_operands([x])
     t = jax.typeof(x)
     try:
-        place = None if dim is None else as_ints(dim, "a dim")[0]
-        dst = named_form(name, t, axes, dim=place, to=to)
+        dst = named_form(name, t, axes, dim=None if dim is None else as_ints(dim, "a dim")[0], to=to)
         return _checked_reshard(name, x, dst, options, _written(axes, dim=dim, to=to))
     except ShardingTypeError as error:
         if plain and not t.axes(State.SHARDED, State.UNREDUCED):
@@ -135,8 +134,7 @@ def _all_reduce_tree(tree: Any, axes: Sequence[str], state: State) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     types = {i: jax.typeof(x) for i, x in enumerate(leaves) if is_typed(x)}
     goals = {
-        i: t.with_axes(set(t.axes(State.UNREDUCED)).intersection(axes or t.mesh.axis_names), state)
-        for i, t in types.items()
+        i: t.with_axes({*t.axes(State.UNREDUCED)} & {*(axes or t.mesh.axis_names)}, state) for i, t in types.items()
     }
     moving = [i for i, goal in goals.items() if goal != types[i]]
     pending = {a for i in moving for a in types[i].axes(State.UNREDUCED)}
@@ -229,8 +227,7 @@ def reduce_scatter(
 
     Communicates: a reduce-scatter; backward, an all-gather. Transpose: S to R.
     """
-    options = CommArguments(comm_dtype, ct_comm_dtype, narrow_sums)
-    return _named("reduce_scatter", x, (axis,), dim=dim, options=options)
+    return _named("reduce_scatter", x, (axis,), dim=dim, options=CommArguments(comm_dtype, ct_comm_dtype, narrow_sums))
 
 
 @public
