@@ -174,7 +174,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         with wrap_jax_errors(name_of(fun) or "fun", "cannot be differentiated backward"):
             return native(jax.tree.unflatten(tree, [_cotangent(c, t) for c, t in zip(cts, types, strict=True)]))
 
-    return (result, _with_types(pull, jax.tree.unflatten(tree, list(map(_cotangent_type, types)))), *outs[2:])
+    ct_types = [t.cotangent() if isinstance(t, ShType) else t for t in types]
+    return (result, _with_types(pull, jax.tree.unflatten(tree, ct_types)), *outs[2:])
 
 
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -229,10 +230,6 @@ def _with_types(function: Any, *types: Any) -> Any:
     """The function of cotangents or tangents with their types, which an editor reads."""
     function.argument_types = types
     return function
-
-
-def _cotangent_type(primal: Any) -> Any:
-    return primal.cotangent() if isinstance(primal, ShType) else primal
 
 
 def of_one_step(primal: Any) -> Any:

@@ -206,8 +206,7 @@ class Site:
         """
         src = t if not is_typed(x) else x.type
         if what == "cotangent":
-            whole = set(t.axes(State.INVARIANT))
-            src = src.with_axes(whole.intersection(src.axes(State.UNREDUCED)), State.INVARIANT)
+            src = src.with_axes({*t.axes(State.INVARIANT)} & {*src.axes(State.UNREDUCED)}, State.INVARIANT)
         if allows_implicit() or not plan(src, t).bytes:
             return cast_to_type(x, t, what)
         raise ShardingTypeError(
@@ -246,9 +245,7 @@ class Site:
             results = evaluate_closed(marked(closed, self._policies), [*values, *args])
         count, first = len(results) // 2, len(closed_over) + len(primals)
         nonzero = reached(closed, range(first, first + len(live)))[count:]
-        return results[:count], [
-            t if is_nonzero else None for t, is_nonzero in zip(results[count:], nonzero, strict=True)
-        ]
+        return results[:count], [t if nz else None for t, nz in zip(results[count:], nonzero, strict=True)]
 
     def transpose(self, cts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """The cotangents of the linear operands, the `UndefinedPrimal`s, by JAX's rule; None for the others."""
@@ -269,8 +266,7 @@ class Site:
         with self.applying():
             args = [operands[i] for i in primals], [cts[i] for i in live_cts]
             like = [*(self.in_avals[i] for i in primals), *(self._out_avals[i].to_ct_aval() for i in live_cts)]
-            results = self.evaluate_rule(transposed, operands, args, like)
-            for i, ct in zip(linear, results, strict=True):
+            for i, ct in zip(linear, self.evaluate_rule(transposed, operands, args, like), strict=True):
                 cts_in[i] = self.cotangent(ct, operands[i].aval)
         return cts_in
 

@@ -49,7 +49,7 @@ def lift(
 
     Typed leaves of the arguments are traced as plain arrays of their global shape; the program is then evaluated with
     one typed op per primitive. So code written in `jax.numpy`, Flax, Equinox or optax is typed by the rules of this
-    library, and its communication is known.
+    library, and the ledger has its communication.
 
     The program sees the mesh of its arguments (`jax.sharding.get_abstract_mesh`), and `jax.typeof` of an argument has
     its sharding. Sharding annotations are reshards: `jax.lax.with_sharding_constraint`, `jax.reshard`,
@@ -100,16 +100,19 @@ def lift(
 
 
 def lift_op_by_op(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`lift` without the solver: under `implicit_comm` each op chooses its own reshards."""
+    """`lift` without the solver: under `implicit_comm` each op chooses its reshards."""
     return _lifted(f, {}, finish=False, completes=False)
 
 
-#: Why the solver does not decide a function that differentiates: the functions in it are decided one by one.
+#: Why the solver does not choose the reshards of a function that differentiates: it does for the functions inside.
 _TAKES_GRADIENTS: Final = "it takes gradients itself"
 
 
 class Completed:
-    """A function of typed values whose `implicit_comm` reshards the solver chooses, where it can trace the function."""
+    """A function whose `implicit_comm` reshards the solver chooses for all ops together, where it can trace it.
+
+    Other calls run as they are: each op chooses its reshards, and a warning of the scope says why (`note_undecided`).
+    """
 
     def __init__(self, f: Callable[..., Any]) -> None:
         functools.update_wrapper(self, f)
@@ -124,11 +127,9 @@ class Completed:
         key = (call_args.tree, call_args.static)
         if is_tracing_plain() or not any(map(is_typed, call_args.arrays)):
             return self.f(*args, **kwargs)
-        program = self._programs.get(key)
-        if program is None:
-            specs = AtSpecs("f", {}, finish=False)
-            program = Program(self.f, call_args.tree, call_args.static, specs, completes=True, typed=True)
-            self._programs.put(key, program)
+        program = self._programs.get_or_create(
+            key, lambda: Program(self.f, *key, AtSpecs(), completes=True, typed=True)
+        )
         typed_key = (*key, current_settings(), tuple([type_of(x) or jax.typeof(x) for x in call_args.arrays]))
         why = self._undecided.get(typed_key)
         if why is None:
@@ -155,6 +156,7 @@ class Completed:
 
 
 def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, completes: bool) -> Callable[..., Any]:
+    """`lift` with its options checked; ``completes``: whether the solver chooses the reshards of `implicit_comm`."""
     programs: Bounded[Program] = Bounded(PROGRAMS)
     name = getattr(f, "__name__", "f")
     name = name if name.isidentifier() else "f"
@@ -168,10 +170,9 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
                 return f(*args, **kwargs)
         call_args = flatten_args(args, kwargs)
         key = (call_args.tree, call_args.static)
-        program = programs.get(key)
-        if program is None:
-            specs = AtSpecs(name, places, finish=finish)
-            program = programs.put(key, Program(f, *key, specs, completes=completes))
+        program = programs.get_or_create(
+            key, lambda: Program(f, *key, AtSpecs(name, places, finish=finish), completes=completes)
+        )
         try:
             return program(call_args)
         except ShardingTypeError as error:

@@ -85,8 +85,8 @@ def _registered(fn: Callable[..., Any], eqn: Any, operands: list[Any]) -> list[A
     out = fn(*operands, **eqn.params)
     results = list(out) if isinstance(out, (list, tuple)) else [out]
     types = [jax.typeof(x) if is_array(x) or is_number(x) else None for x in results]
-    given = [None if t is None else (tuple(t.shape), t.dtype) for t in types]
-    if given != [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]:
+    shapes = [None if t is None else (tuple(t.shape), t.dtype) for t in types]
+    if shapes != [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]:
         texts = (kind_of(x) if t is None else str(t) for x, t in zip(results, types, strict=True))
         raise ShardingTypeError(
             f"the row of `{eqn.primitive.name}` gave {', '.join(texts)}, "

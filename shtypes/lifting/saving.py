@@ -57,10 +57,10 @@ def with_mark(x: Any, mark: Mark) -> Any:
 
 
 class ByMarks(ForTyped):
-    """A policy that reads the marks of another policy.
+    """The policy that JAX's `checkpoint` gets in place of the user's: it reads the user's decisions off the marks.
 
-    Unmarked contractions, which derivative rules add, are passed to that policy as a `dot_general`; other unmarked
-    operations on typed values are recomputed.
+    Unmarked contractions, which derivative rules add, are passed to the user's policy as a `dot_general`; other
+    unmarked operations on typed values are recomputed.
     """
 
     def __call__(self, prim: Any, *args: Any, **params: Any) -> Any:
@@ -97,9 +97,8 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
     """Adds marks to the results that the policies save, also in the sub-jaxprs to which JAX applies policies."""
     if not policies:
         return jaxpr
-    opened = jaxpr_of(jaxpr)
     eqns: list[Any] = []
-    for eqn in opened.eqns:
+    for eqn in jaxpr_of(jaxpr).eqns:
         if policy_decides_inside(eqn):
             eqn = with_bodies(eqn, lambda body: marked(body, policies))
         mark = _mark(eqn, policies) if policy_decides(eqn) else None
@@ -108,9 +107,9 @@ def marked(jaxpr: Any, policies: tuple[Policy, ...]) -> Any:
             continue
         unmarked = [variable(v.aval) for v in eqn.outvars]
         eqns.append(eqn.replace(outvars=unmarked))
-        name = eqn.replace(primitive=name_p, params={"name": mark}, effects=set())
-        eqns += [name.replace(invars=[x], outvars=[v]) for x, v in zip(unmarked, eqn.outvars, strict=True)]
-    return with_equations(jaxpr, eqns, opened.outvars)
+        name_eqn = eqn.replace(primitive=name_p, params={"name": mark}, effects=set())
+        eqns += [name_eqn.replace(invars=[x], outvars=[v]) for x, v in zip(unmarked, eqn.outvars, strict=True)]
+    return with_equations(jaxpr, eqns, jaxpr_of(jaxpr).outvars)
 
 
 def _mark(eqn: Any, policies: tuple[Policy, ...]) -> Mark | None:

@@ -63,7 +63,7 @@ _solver: list[ProgramSolver] = []
 
 
 def connect_solver(solver: ProgramSolver) -> None:
-    """Sets the solver; without one, each op chooses its own reshards."""
+    """Sets the solver; without one, each op chooses its reshards."""
     _solver[:] = [solver]
 
 
@@ -100,8 +100,7 @@ class Program:
 
         def flat(*arrays: Any) -> Any:
             rest = iter(arrays)
-            leaves = [next(rest) if s is None else s.value for s in static]
-            args, kwargs = jax.tree.unflatten(tree, leaves)
+            args, kwargs = jax.tree.unflatten(tree, [next(rest) if s is None else s.value for s in static])
             shardings = {
                 id(x): ArgumentSharding(t, spec_of(t)) for x, t in zip(arrays, types, strict=True) if t is not None
             }

@@ -58,4 +58,4 @@ def results_of_call(eqn: Any, operands: list[Any]) -> list[Any] | None:
 
 
 class _Noted(Exception):  # noqa: N818  # a signal, not an error
-    """Aborts the trace of a body with results of which more than their types is known."""
+    """Aborts the trace of a body whose results carry facts besides their types, which the cached trace would lose."""

@@ -257,7 +257,7 @@ class Program:
         return typed(self._run_with(self.fn, constants, data))
 
     def _check_donated(self, data: list[Any]) -> None:
-        """Refuses donated memory that is not there, or is given twice: XLA's CPU client ends the process for these.
+        """Refuses donated memory that is not there, or is passed twice: XLA's CPU client ends the process for these.
 
         Raises:
             ShardingTypeError: a donated value was deleted, or another argument has the same physical array.
@@ -324,8 +324,7 @@ class Program:
         data_of_constants = iter(() if constants is None else constants.data)
         values = [next(data_of_constants) if isinstance(x, (Array, jax.Array)) else x for x in constants_of_program]
         outs = Lowering(one_region=self.mode == "require").lower(merged(inlined(program.jaxpr)), values, data)
-        avals = [v.aval for v in jaxpr_of(program.jaxpr).outvars]
-        types = tuple(t if type(t) is HiShType else None for t in avals)
+        types = tuple(v.aval if type(v.aval) is HiShType else None for v in jaxpr_of(program.jaxpr).outvars)
         plain = tuple(i for i, t in enumerate(types) if t is None)
         empty = tuple(i for i, t in enumerate(types) if t is not None and t.size == 0)
         tree: Any = jax.tree.structure(program.out_info)

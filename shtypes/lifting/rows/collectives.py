@@ -279,8 +279,7 @@ def _shard_map(eqn: Any, operands: list[Any]) -> list[Any]:
         return evaluate(jaxpr_of(p["jaxpr"]), (), xs)
 
     with contextlib.nullcontext() if context() is mesh else use_mesh(mesh):
-        pairs = zip(operands, p["in_specs"], strict=True)
-        args = tuple([_reshard_input(x, spec, axes, mesh) for x, spec in pairs])
+        args = tuple([_reshard_input(x, spec, axes, mesh) for x, spec in zip(operands, p["in_specs"], strict=True)])
         return list(mapped_over(axes, mesh, body, args, tuple(p["in_specs"]), list(p["out_specs"])))
 
 

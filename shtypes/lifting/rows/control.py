@@ -173,7 +173,7 @@ def _scan(eqn: Any, operands: list[Any]) -> list[Any]:
     assert isinstance(loop, Scan)
     n, m = loop.consts, loop.consts + loop.carry
     consts, carry, xs = operands[:n], _Carry(operands[n:m]), operands[m:]
-    if not loop.carry and any(x.type.dims[0].axes for x in xs if is_typed(x)):  # each device loops over its own
+    if not loop.carry and any(x.type.dims[0].axes for x in xs if is_typed(x)):  # each device loops over its slices
         xs = type_constants(xs)
     constant, varies = list(map(is_constant, xs)), [False] * (len(eqn.outvars) - loop.carry)
 
@@ -367,8 +367,7 @@ def _debug(eqn: Any, operands: list[Any]) -> list[Any]:
         args, kwargs = _print_arguments(p, operands)
         debug.print(p["fmt"], *args, ordered=p["ordered"], **kwargs)
     else:
-        bind = eqn.primitive.get_bind_params(p)
-        callback = bind["callback"]
+        callback = eqn.primitive.get_bind_params(p)["callback"]
         debug.callback(callback, *operands, ordered=type(p.get("effect")).__name__.startswith("Ordered"))
     return []
 
@@ -377,8 +376,7 @@ def _print_arguments(params: Any, operands: list[Any]) -> tuple[list[Any], dict[
     """The arguments of `jax.debug.print`: its operands, and those that were static when it was traced."""
     static = dict(params["static_args"])
     rest = iter(operands)
-    count = params["in_tree"].num_leaves
-    leaves = [static[i] if i in static else next(rest) for i in range(count)]
+    leaves = [static[i] if i in static else next(rest) for i in range(params["in_tree"].num_leaves)]
     args, kwargs = jax.tree.unflatten(params["in_tree"], leaves)
     return list(args), dict(kwargs)
 

@@ -68,8 +68,7 @@ def apply_linear(
         pass
     if allows_implicit():
         sums = [i for i in linear if is_typed(operands[i])]
-        finished = [cast_to_type(x, finished_type(x.type)) if i in sums else x for i, x in enumerate(operands)]
-        return run(finished)
+        return run([cast_to_type(x, finished_type(x.type)) if i in sums else x for i, x in enumerate(operands)])
     t = pending[0].type
     raise ShardingTypeError(
         f"`{site.name}` cannot be applied to a pending sum, here {t}",
@@ -100,8 +99,7 @@ def _apply_to_terms(
         x = operands[i] if is_typed(operands[i]) else typed_constant(operands[i], mesh)
         t = x.type.with_axes(axes, State.UNREDUCED)
         stacked[i] = apply("terms", _ADD_TERMS_DIM, rule, cast_to_type(x, t, "terms"))
-    dims = [0 if i in linear else None for i in range(len(operands))]
-    results = site.mapped(plain, size, stacked, dims)
+    results = site.mapped(plain, size, stacked, [0 if i in linear else None for i in range(len(operands))])
     sums = [(functions if is_typed(y) else jax.numpy).sum(y, 0) for y in results[:outs]]
     return [*sums, *map(_without_terms_dim, results[outs:])]
 
@@ -242,7 +240,7 @@ def _as_their_solutions(run: Run, operands: list[Any], linear: range) -> list[An
     try:
         with without_scopes():
             solutions = jax.eval_shape(run, operands)
-    except ShardingTypeError:  # told where it is evaluated
+    except ShardingTypeError:  # raised again where it is evaluated
         return operands
 
     def alike(x: Any, t: Any) -> Any:
