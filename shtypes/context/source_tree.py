@@ -202,7 +202,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _called_of(called: ast.expr) -> list[ast.expr]:
-    """What a method is called of; of ``x.at[key].set`` the operands of the index."""
+    """The operands in the function of a call: a method's object; of ``x.at[key].set`` the operands of the index."""
     match called:
         case ast.Attribute(value=ast.Subscript(value=ast.Attribute(attr="at")) as indexed):
             return _operands(indexed)

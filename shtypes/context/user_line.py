@@ -234,7 +234,7 @@ def _rewrite_error(error: ShardingTypeError, fn: Any, args: tuple[Any, ...], kwa
     """Rewrites an error's fixes for the operands of the user's call, and drops those that scopes forbid."""
     if _takes_programs(fn):
         return
-    if _within(_PUBLIC_CALL):
+    if _is_inner_call():
         error.inner = True
     elif _rewrite_fixes:
         _rewrite_fixes[0](error, fn, args, kwargs)
@@ -251,7 +251,7 @@ _on_one_device: list[Callable[..., Any]] = []
 def _without_mesh(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, needs_mesh: bool) -> Any:
     """The result of a public function without a mesh; None if it needs one, or within another op that calls it."""
     is_argument = plain_trace.depth and owner_of_frame(next(frames(2))) is Owner.MACHINERY  # JAX calls it
-    if not _on_one_device or (_within(_PUBLIC_CALL) and not is_argument):
+    if not _on_one_device or (_is_inner_call() and not is_argument):
         return None
     return _on_one_device[0](call, args, kwargs, needs_mesh=needs_mesh)
 
@@ -303,10 +303,9 @@ def _takes_programs(fn: Any) -> bool:
     return str(fn.__module__).startswith("shtypes.analysis.")
 
 
-def _within(code: CodeType) -> bool:
-    """Whether another op, whose call has this code, called the caller, only through shtypes."""
-    inside = _inside(frames(3))  # outwards from the caller's caller
-    outer = next((frame for frame in inside if frame.f_code is code), None)
+def _is_inner_call() -> bool:
+    """Whether another op called the caller's caller, only through shtypes."""
+    outer = next((frame for frame in _inside(frames(3)) if frame.f_code is _PUBLIC_CALL), None)
     return outer is not None and not _takes_programs(outer.f_locals["fn"])
 
 

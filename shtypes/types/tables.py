@@ -28,7 +28,7 @@ def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Conta
 
 
 def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]] = (), right: Container[str] = ()) -> RichTable:
-    """The same as a `rich` table."""
+    """The table for `rich`."""
     from rich.table import Table as RichTable
 
     table = RichTable(box=None, pad_edge=False, header_style="italic")

@@ -70,7 +70,6 @@ class Syntax(NamedTuple):
     any_state: bool = False
 
 
-_SPACE: Final = re.compile(r"\s*")
 _DTYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*(<[^\[\]{}\s]*)?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE: Final = re.compile(r"[0-9]+")
@@ -124,7 +123,7 @@ class _Reader:
 
     def take(self, pattern: re.Pattern[str]) -> Word | None:
         """The next word, if it matches."""
-        self.at = _end(_SPACE, self.text, self.at)
+        self.skip_space()
         match = pattern.match(self.text, self.at)
         if match is None:
             return None
@@ -135,8 +134,11 @@ class _Reader:
     def mark(self, mark: str) -> bool:
         return self.take(_MARK[mark]) is not None
 
+    def skip_space(self) -> None:
+        self.at = len(self.text) - len(self.text[self.at :].lstrip())
+
     def expected(self, *options: str) -> NoReturn:
-        self.at = _end(_SPACE, self.text, self.at)
+        self.skip_space()
         rest = _NAME.match(self.text, self.at) or _SIZE.match(self.text, self.at)
         found_text = rest.group() if rest else self.text[self.at : self.at + 1]
         listed = " or ".join((", ".join(options[:-1]), options[-1]) if len(options) > 1 else options)
@@ -150,7 +152,7 @@ class _Reader:
         states = self.states() if braces else ()
         if dims is None and not braces:
             self.expected(*(() if dtype else ("a dtype",)), "`[`", "`{`")
-        if _end(_SPACE, self.text, self.at) < len(self.text):
+        if self.text[self.at :].strip():
             self.expected(*(() if braces else ("`{`",)), "the end")
         return Syntax(dtype, dims, states)
 
@@ -269,7 +271,7 @@ class _SignatureReader(_Reader):
                 self.expected("the name of any number of dims: `*batch`")
             return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
         start_of_dim = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
-        after = self.text[_end(_SPACE, self.text, self.at) :][:1]
+        after = self.text[self.at :].lstrip()[:1]
         self.at = start
         if (start_of_dim is None and after != "(") or after in ("", *",]@="):
             return super().dim()
@@ -293,8 +295,3 @@ class _SignatureReader(_Reader):
 def _may_be_size(node: ast.AST) -> bool:
     """Whether a node is not a number, or one that may be a size."""
     return not isinstance(node, ast.Constant) or (type(node.value) is int and node.value < 10**_DIGITS)
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return match.end() if match else at
