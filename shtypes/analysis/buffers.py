@@ -325,7 +325,7 @@ def _combined_collectives(steps: list[Step], before: dict[Step, set[Step]]) -> d
 
 
 def _with_combined(needs: int, several: Iterable[_Combined]) -> int:
-    """What a step needs where a combined collective needs all that its parts need."""
+    """The transitive operands of a step, as bits, where a combined collective waits for those of all its parts."""
     before = 0
     while needs != before:
         before = needs

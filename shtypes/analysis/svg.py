@@ -226,7 +226,7 @@ def _count(base: ShType, dims: tuple[int, ...]) -> int:
 
 
 def _in_plane(base: ShType, dims: tuple[int, ...], box: tuple[Span, ...], plane: int, outline: Box) -> Box | None:
-    """What a plane, which stands for an equal share of the first of three dims, has of a box; None for nothing."""
+    """The part of a box in a plane, which stands for an equal share of the first of three dims; None for no part."""
     height, width = ([1, 1, *(max(base.shape[i], 1) for i in dims)])[-2:]
     (a, b), (c, d) = ([(0, 1), (0, 1), *(box[i] for i in dims)])[-2:]
     if len(dims) == 3:

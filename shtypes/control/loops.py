@@ -102,7 +102,7 @@ def _scanned(name: str, f: Callable[..., Any], init: Any, xs: Any, length: int |
 
 
 def _gathered(name: str, xs: Any) -> Any:
-    """What a loop runs over, with leading dims that are not sharded where communication is allowed."""
+    """The values that a loop runs over; where communication is allowed, their leading dims are gathered."""
     if not allows_implicit():
         return xs
     return jax.tree.map(lambda x: cast_once(name, _leading_unsharded, x) if is_typed(x) else x, xs)

@@ -61,7 +61,7 @@ class Steps(NamedTuple):
         return [values[i] for i in self.results]
 
     def renumbered(self, places: Sequence[int], count: int) -> Steps:
-        """The same steps with the inputs at other places, among ``count``."""
+        """The steps with input i at ``places[i]`` of ``count`` inputs."""
         new = [*places, *range(count, count + len(self.steps))]
         steps = tuple((operation, tuple(new[i] for i in operands)) for operation, operands in self.steps)
         return Steps(steps, tuple(new[i] for i in self.results))

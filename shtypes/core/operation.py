@@ -90,11 +90,11 @@ class Operation:
     merged: tuple[Any, ...] = ()  # the lines of the operations that were merged into it
 
     def forward_comm(self) -> Sequence[Comm]:
-        """Its communication."""
+        """The collectives that it runs."""
         return ()
 
     def backward_comm(self) -> Sequence[Comm]:
-        """Its communication when transposed by all operands that have a gradient."""
+        """The collectives that its transpose runs, by all operands that have a gradient."""
         return ()
 
     @property

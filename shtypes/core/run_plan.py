@@ -116,7 +116,7 @@ def _index(mesh: Mesh, axes: tuple[str, ...]) -> Any:
 def _permute(step: Step, x: Any) -> Any:
     if step.pieces is not None:
         return _pieces(step, step.pieces, x)
-    return _ppermute(step.src.mesh, step.live, step.exchange, x) if step.exchange else x
+    return _ppermute(step, step.exchange, x) if step.exchange else x
 
 
 def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
@@ -135,7 +135,7 @@ def _pieces(step: Step, pieces: Pieces, x: Any) -> Any:
         if serial and len(received) > 1:
             starts = [start if isinstance(start, int) else start + _zero_after(received[-1]) for start in starts]
         piece = lax.dynamic_slice(x, _indices(starts), (*pieces.shape, *rest))
-        received.append(_ppermute(step.src.mesh, step.live, pairs, piece) if pairs else piece)
+        received.append(_ppermute(step, pairs, piece) if pairs else piece)
     if serial:
         return _joined(step, pieces, device, received)
     out = jnp.zeros((*step.dst.local_shape, *rest), x.dtype)
@@ -177,9 +177,9 @@ def _joined(step: Step, pieces: Pieces, device: Any, received: list[Any]) -> Any
     return lax.switch(order_index, [functools.partial(join, order) for order in distinct], received)
 
 
-def _ppermute(mesh: Mesh, axes: tuple[str, ...], pairs: Sequence[tuple[int, int]], x: Any) -> Any:
-    """The piece that a device receives by a permute; the pairs are indices along the axes."""
-    names, groups = _axes_and_groups(mesh, axes)
+def _ppermute(step: Step, pairs: Sequence[tuple[int, int]], x: Any) -> Any:
+    """The piece that a device receives by a permute; the pairs are indices along the step's axes."""
+    names, groups = _axes_and_groups(step.src.mesh, step.live)
     if groups is None:
         return lax.ppermute(x, names, pairs)
     return lax.ppermute(x, names, [(group[a], group[b]) for group in groups for a, b in pairs])

@@ -366,9 +366,7 @@ def _axes(kind: Kind, src: ShType, dst: ShType) -> tuple[str, ...]:
 
 def _permuted(src: ShType, dst: ShType) -> tuple[str, ...]:
     """The axes whose index a permute needs, in mesh order: all that move."""
-    stays: set[str] = set()
-    for before, after in zip(src.dims, dst.dims, strict=True):
-        stays.update(before.axes[: common_prefix(before.axes, after.axes)])
+    stays = {a for d, e in zip(src.dims, dst.dims, strict=True) for a in d.axes[: common_prefix(d.axes, e.axes)]}
     moves = [
         a
         for a, s, t in zip(src.mesh.axis_names, src.states, dst.states, strict=True)

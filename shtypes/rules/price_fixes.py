@@ -32,7 +32,7 @@ class FixPrice(NamedTuple):
 
 
 class Later(NamedTuple):
-    """What later ops send for what a fix leaves."""
+    """The communication that a fix leaves to later ops."""
 
     later: str  # in words
     bytes_later: int

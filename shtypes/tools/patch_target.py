@@ -97,13 +97,13 @@ class Source:
         return self._of(k).text(k)
 
     def scope_of(self, line: SourceLine) -> Place | None:
-        """What a line's scope goes around: its statement or lambda; None if it can have none."""
+        """The statement or lambda that a scope of the line can go around; None if there is none."""
         file = self._file_of(line)
         at = None if file is None else file.scope_of(line.line, line.function)
         return None if file is None or at is None else (file.path, at)
 
     def scope_at_fault(self, error: ShardingTypeError) -> Place | None:
-        """The same, for the line at which an edited file does not type."""
+        """`scope_of` the line at which an edited file does not type."""
         place = re.match(r"(\S+\.py):(\d+)(?: in (\S+?))?(?::|$)", error.where)
         paths = [path for path in self.files if place and path.name == place[1]]
         if place is None or len(paths) != 1:

@@ -106,10 +106,7 @@ _DEPTH = 8
 
 def resolve(scope: BodyRun, targets: Mapping[int, Value]) -> None:
     """Finds the primals of a body's cotangents; ``targets`` has those of its results, by position."""
-    returned: dict[int, Value] = {}
-    for i, result in enumerate(scope.results):
-        if isinstance(result, Value) and i in targets:
-            returned[id(result)] = targets[i]
+    returned = {id(v): targets[i] for i, v in enumerate(scope.results) if isinstance(v, Value) and i in targets}
     for record in reversed(scope.records):
         if not record.backward:
             continue
