@@ -135,7 +135,8 @@ class _Reader:
         return self.take(_MARK[mark]) is not None
 
     def skip_space(self) -> None:
-        self.at = len(self.text) - len(self.text[self.at :].lstrip())
+        while self.text[self.at : self.at + 1].isspace():
+            self.at += 1
 
     def expected(self, *options: str) -> NoReturn:
         self.skip_space()
@@ -271,8 +272,8 @@ class _SignatureReader(_Reader):
                 self.expected("the name of any number of dims: `*batch`")
             return DimText("..." if name.text == "_" else name.text, None, (), star.at, "" if name.text == "_" else "*")
         start_of_dim = self.take(_REST) or self.take(_SIZE) or self.take(_NAME)
-        after = self.text[self.at :].lstrip()[:1]
-        self.at = start
+        self.skip_space()
+        after, self.at = self.text[self.at : self.at + 1], start
         if (start_of_dim is None and after != "(") or after in ("", *",]@="):
             return super().dim()
         arithmetic = self.take(_ARITHMETIC)
