@@ -59,26 +59,26 @@ class TypedSharding(NamedSharding):
 
 
 #: Key data that orbax read, by id, with the type of the keys, since orbax then uses its sharding.
-_WORDS: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
+_KEY_DATA: Final[Bounded[tuple[Any, HiShType]]] = Bounded()
 
 
-def note_words(words: Any, keys: HiShType) -> None:
-    """Records key data that orbax reads, with the type of the keys, because orbax saves and restores keys as words."""
+def note_key_data(data: Any, keys: HiShType) -> None:
+    """Records key data that orbax reads, with the type of the keys, because orbax saves and restores that."""
     frame: FrameType | None = sys._getframe(1)
-    for _ in range(_BETWEEN):
+    for _ in range(_MAX_FRAMES):
         frame = None if frame is None else frame.f_back
         if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("orbax."):
-            _WORDS.put(id(words), (words, keys))
+            _KEY_DATA.put(id(data), (data, keys))
             return
 
 
 #: The maximum number of frames between orbax and here in a call of JAX's `key_data`.
-_BETWEEN: Final = 12
+_MAX_FRAMES: Final = 12
 
 
 def sharding_for_orbax(x: Any) -> TypedSharding:
     """The sharding of a typed value for orbax; refused if its mesh has no devices here."""
-    noted = _WORDS.get(id(x))
+    noted = _KEY_DATA.get(id(x))
     sharding = sharding_of_value(x, IN_CHECKPOINTS)
     devices = sharding.mesh if isinstance(sharding.mesh, jax.sharding.Mesh) else concrete_mesh(x.type.mesh)
     typed = TypedSharding(devices, sharding.spec)
@@ -98,18 +98,18 @@ def _prepare() -> None:
         if current is None or hasattr(current, "knows_types"):
             return
         log = logging.getLogger("absl")
-        log.addFilter(_says_nothing)  # orbax warns about replaced handlers
+        log.addFilter(_drop_record)  # orbax warns about replaced handlers
         try:
-            handlers.register_type_handler(jax.Array, _knowing_types(current), override=True)
+            handlers.register_type_handler(jax.Array, _for_typed_values(current), override=True)
         finally:
-            log.removeFilter(_says_nothing)
+            log.removeFilter(_drop_record)
 
 
-def _says_nothing(_: logging.LogRecord) -> bool:
+def _drop_record(_: logging.LogRecord) -> bool:
     return False
 
 
-def _knowing_types(handler: Any) -> Any:
+def _for_typed_values(handler: Any) -> Any:
     """An array handler that extends ``handler`` to typed values."""
     base: Any = type(handler)
 
@@ -117,7 +117,7 @@ def _knowing_types(handler: Any) -> Any:
         knows_types = True
 
         async def serialize(self, values: Sequence[Any], infos: Any, args: Any = None) -> Any:
-            return await super().serialize([_carrier(x) for x in values], infos, args)
+            return await super().serialize([_array_to_save(x) for x in values], infos, args)
 
         async def deserialize(self, infos: Any, args: Any = None) -> Any:
             restored = await super().deserialize(infos, args and [_plain(arg) for arg in args])
@@ -128,7 +128,7 @@ def _knowing_types(handler: Any) -> Any:
     return wrapped
 
 
-def _carrier(x: Any) -> Any:
+def _array_to_save(x: Any) -> Any:
     """The array to save for a value."""
     if type_of(x) is None:
         return x

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shtypes import rules
-from shtypes.core.checkpoints import note_words
+from shtypes.core.checkpoints import note_key_data
 from shtypes.core.eager_cache import public
 from shtypes.core.jax_type import HiShType
 from shtypes.core.meshes import context_mesh, to_mesh, use_mesh
@@ -173,7 +173,7 @@ def _converted(keys: Any) -> Any:
     else:
         with use_mesh(keys.to_jax().sharding.mesh):
             words = _words(keys)
-    note_words(words, jax.typeof(keys))
+    note_key_data(words, jax.typeof(keys))
     return words
 
 
