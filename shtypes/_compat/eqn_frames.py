@@ -244,10 +244,10 @@ def _public(path: str, function: str) -> str:
     if not module or function.startswith(("_", "<")):
         return ""
     try:
-        function_there = getattr(importlib.import_module(module), function, None)
+        public_function = getattr(importlib.import_module(module), function, None)
     except ImportError:
         return ""
-    return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(function_there) else ""
+    return f"{module.replace('jax.numpy', 'jnp')}.{function}" if callable(public_function) else ""
 
 
 # the user's expressions

@@ -37,7 +37,7 @@ def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequ
         leaves, structure = jax.tree.flatten(subtree)
         for at, (container, other) in enumerate(containers):
             if structure == other and all(
-                _alike(arrays[i], avals[j]) for (_, i), j in zip(container, leaves, strict=True)
+                _same_shape_and_dtype(arrays[i], avals[j]) for (_, i), j in zip(container, leaves, strict=True)
             ):
                 for (_, i), j in zip(container, leaves, strict=True):
                     sources[j] = i
@@ -50,7 +50,7 @@ def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequ
     named = [(path, i) for container, _ in containers for path, i in container if any(map(_is_name, path))]
     for path, j in jax.tree.leaves_with_path(results):
         if sources[j] is None:
-            ends = [(p, i) for p, i in named if path[-len(p) :] == p and _alike(arrays[i], avals[j])]
+            ends = [(p, i) for p, i in named if path[-len(p) :] == p and _same_shape_and_dtype(arrays[i], avals[j])]
             sources[j] = max(ends, key=lambda end: len(end[0]), default=((), None))[1]
     return tuple(sources)
 
@@ -64,7 +64,7 @@ def _is_name(key: Any) -> bool:
     return isinstance(key, (jax.tree_util.DictKey, jax.tree_util.GetAttrKey))
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _same_shape_and_dtype(one: Any, other: Any) -> bool:
     return bool(one.shape == other.shape and one.dtype == other.dtype)
 
 

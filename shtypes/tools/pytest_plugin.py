@@ -149,7 +149,7 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
         record = golden.record(ledger, request.config.rootpath, policy=current_policy(), grad=grad)
         key = f"{test}:{name}" if name else test
         if request.config.getoption("--update-comm"):
-            with _alone(file):
+            with _locked(file):
                 golden.write(file, {**golden.read(file), key: record})
             return ledger
         lines = golden.differences(key, golden.read(file).get(key), record)
@@ -161,7 +161,7 @@ def pinned_comm(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _alone(file: Path, seconds: float = 30.0) -> Iterator[None]:
+def _locked(file: Path, seconds: float = 30.0) -> Iterator[None]:
     """Locks the file against other processes of the same run."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lock = file.with_suffix(".lock")
