@@ -72,15 +72,13 @@ def contents(t: ShType, base: ShType, about: Iterable[int] = ()) -> str:
 def views(plan: Plan) -> list[str]:
     """The reshaped views of the array in a plan, in words, or empty."""
     base = plan.src
-    texts: dict[str, None] = {}
+    texts: list[str] = []
     for t in (t for step in plan.steps for t in (step.src, step.dst)):
         for axis, size in base.mesh.shape.items():
             parts = [name for name in t.mesh.axis_names if part_of(name)[0] == axis]
             if len(parts) > 1:
                 sizes = _listed([str(t.mesh.shape[part]) for part in parts])
-                texts[f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"] = (
-                    None
-                )
+                texts += [f"{quoted(parts)}: the axis `{axis}` of {size} devices in parts of {sizes}, major to minor"]
         seen = [
             f"dim {i} as {'x'.join(str(t.shape[k]) for k in digits)}"
             for i, digits in enumerate(digits_of_dims(t, base))
@@ -88,8 +86,8 @@ def views(plan: Plan) -> list[str]:
         ]
         if seen:
             view = f"{_shape(t)} is {_shape(base)} with {_listed(seen)}"
-            texts[f"{view}: the same elements in the same order, on the same devices"] = None
-    return list(texts)
+            texts += [f"{view}: the same elements in the same order, on the same devices"]
+    return list(dict.fromkeys(texts))
 
 
 def bound(plan: Plan, least: int, gathered: int | None) -> str:

@@ -136,9 +136,8 @@ def _blame_call(error: ShardingTypeError, name: str, types: Sequence[ShType]) ->
     if not error.what.startswith(f"`{name}`") and inner:
         operands = f"({', '.join(map(str, types))})"
         called, _, applied = inner.partition("(")
-        if f"({applied}" == operands and not name.endswith(
-            f".{called}"
-        ):  # what is said of its operands is of the call's
+        is_of_operands = f"({applied}" == operands  # then what the error says of them holds for the call's
+        if is_of_operands and not name.endswith(f".{called}"):
             error.what = error.what.replace(f"`{called}`", f"`{name}`", 1)
         placed(error, f"{name}{operands}, by {inner}")
     return error.with_traceback(None)
