@@ -146,9 +146,9 @@ class Local(Operation):
                 return rule(_single_step(fn, tangent_types, self.results, places, 2 * n))
             zero = tuple(i for i, a in enumerate(active) if not a)
             return rule(_single_step(linear_part, types, self.results, tuple(range(n, 2 * n)), 2 * n), zero)
-        if all_nonzero and _is_linear_in(self.fn, active) and not (for_vjp and sum(active) > 1):
-            return rule(self._product_rule(places))
         linear = _is_linear_in(self.fn, active)
+        if all_nonzero and linear and not (for_vjp and sum(active) > 1):
+            return rule(self._product_rule(places))
         if not linear and self.fn.primal(types)[0] is self.fn:  # its program is traced for the check anyway
             has_derivative = with_derivative(self.fn, active, types, len(self.results))
             out_nonzero = tuple(n and d for n, d in zip(out_nonzero, has_derivative, strict=True))
