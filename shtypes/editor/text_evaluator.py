@@ -277,9 +277,8 @@ class TextEvaluator:
         text = self._texts[t.exact]
         if text is None:
             raise Undetermined
-        if all(
-            self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims
-        ):  # else it is called otherwise
+        reads_back = all(self.sizes.is_actual(d.size) or d.name == self.sizes.text(d.size) for d in t.dims)
+        if reads_back:  # else a dim is called otherwise
             self._of_texts.setdefault((text, t.mesh), t)
         return text
 

@@ -107,9 +107,7 @@ def backward_pass(
     """Leaves: the results, ``cotangent`` of each differentiable one, and the cotangents of differentiable arguments."""
     with wrap_jax_errors(name_of(f) or "f", "has no gradient"):
         results, pull = linearized(f, args, kwargs)
-        with jax.named_scope(
-            "transpose()"
-        ):  # JAX adds the seeds of a value that is returned twice outside of its scope
+        with jax.named_scope("transpose()"):  # JAX adds the seeds of a value that is returned twice outside of it
             seeds = [cotangent(x) for x in results if is_inexact(x)]
             return results, seeds, pull(seeds)
 
