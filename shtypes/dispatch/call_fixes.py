@@ -27,6 +27,7 @@ from shtypes.dispatch.apply import finished_type, is_typed
 from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
+from shtypes.resharding.moves import all_in_words
 from shtypes.rules import Typing, suggest_fixes
 from shtypes.rules.candidate_types import price_of
 from shtypes.rules.price_fixes import Later, called_names, later_casts, memory_note
@@ -161,9 +162,8 @@ def fixes_of_call(
             forward = [*(price_of(src, dst) for src, dst, _ in pairs if src != dst), *inside(goal)]
             backward = [price_of(src, _invariant(src, dst)) for src, dst, r in pairs if r and src != dst]
             backward += inside(goal)
-            words = (p.forward for p in forward if p.forward), (p.backward for p in backward if p.backward)
-            sent = sum(p.forward_bytes for p in forward), sum(p.backward_bytes for p in backward)
-            return " and ".join(words[0]), " and ".join(words[1]), *sent
+            words = all_in_words(p.forward for p in forward), all_in_words(p.backward for p in backward)
+            return *words, sum(p.forward_bytes for p in forward), sum(p.backward_bytes for p in backward)
 
         later = returns is None
         fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed, later))
@@ -257,7 +257,7 @@ def _later(types: Sequence[ShType], results: Sequence[ShType]) -> Later:
     finished = [price_of(t, finished_type(t)) for t in newly_pending]
     casts = later_casts(types, results, results)
     words = [*(p.forward for p in finished), *(p.backward for p in finished), casts.later]
-    return Later(" and ".join(filter(None, words)), sum(p.bytes for p in finished) + casts.bytes_later)
+    return Later(all_in_words(words), sum(p.bytes for p in finished) + casts.bytes_later)
 
 
 def _composed(f: Callable[..., Any], g: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from shtypes.evaluation.frames import Source, Step, source_of, source_of_var
 from shtypes.evaluation.operand_names import Name, name_of_operand, result_names, times_of
 from shtypes.evaluation.user_calls import Call, Evaluate, Run, call_of, evaluates, expression_names, run_around
 from shtypes.evaluation.value_info import notes_kept
+from shtypes.resharding.moves import all_in_words
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.rules.suggest_fixes import MAX_FIXES
@@ -33,7 +34,6 @@ from shtypes.scopes.scope_rules import NotTransposed, has_comm_scope, in_force, 
 from shtypes.types import ShType, State
 
 _RESHARD: Final = re.compile(r'sh\.reshard\(([^,()]+), "([^"]*)"\)')
-_TIMES: Final = re.compile(r"(?:(\d+) times (?!.* and ))?(.*)")
 _OUT: Final = "(..., out="
 
 
@@ -269,8 +269,7 @@ def _for_all_runs(fix: Fix, n: int) -> Fix:
     """A fix of an expression that runs ``n`` times, with what all runs send."""
     if n == 1:
         return fix
-    each = (_TIMES.fullmatch(words) for words in (fix.forward, fix.backward, fix.later))
-    forward, backward, later = (f"{n * int(of[1] or 1)} times {of[2]}" if of and of[2] else "" for of in each)
+    forward, backward, later = (all_in_words([words], n) for words in (fix.forward, fix.backward, fix.later))
     sent = n * fix.bytes_forward, n * fix.bytes_backward
     return Fix(fix.code, forward, backward, *sent, fix.note, later, n * fix.bytes_later)
 

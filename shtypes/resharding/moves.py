@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -36,6 +38,15 @@ class Kind(enum.Enum):
 def in_words(kind: str, axes: Iterable[str]) -> str:
     """A step in words, such as ``all-gather over `tp```."""
     return f"{kind} over {quoted(axes)}"
+
+
+def all_in_words(each: Iterable[str], times: int = 1) -> str:
+    """What several steps do, in words, each kind over the same axes once with its count."""
+    counted: Counter[str] = Counter()
+    for part in itertools.chain.from_iterable(words.split(" and ") for words in each if words):
+        n, _, words = part.rpartition(" times ")
+        counted[words] += int(n or 1) * times
+    return " and ".join(w if n == 1 else f"{n} times {w}" for w, n in counted.items())
 
 
 #: How often the larger of the two local arrays goes around the ring; a permute sends its shards once.

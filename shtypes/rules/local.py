@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from shtypes.errors import Fix, ShardingTypeError
-from shtypes.resharding.moves import ROUNDS, Kind, in_words, ring_bytes
+from shtypes.resharding.moves import ROUNDS, Kind, all_in_words, in_words, ring_bytes
 from shtypes.rules import messages
 from shtypes.types import COTANGENT, REPLICATED, Dim, ShType, State, dtypes
 from shtypes.types.mesh import Mesh
@@ -270,7 +270,7 @@ def priced(op: Op, src: ShType, dst: ShType, operand: str = "x", summed: tuple[s
     return Fix(
         code=f"sh.lax.{op.name}({operand}, {messages.axes_code(op.axes)})",
         forward=op.words(),
-        backward=" and ".join(backward),
+        backward=all_in_words(backward),
         bytes_forward=op.bytes(src, dst),
         bytes_backward=(back.bytes(dst.cotangent(), src.cotangent()) if back is not None else 0) + extra,
     )

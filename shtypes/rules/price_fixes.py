@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shtypes.errors import Fix
 from shtypes.resharding import Cost, Direction, Price, cost
+from shtypes.resharding.moves import all_in_words
 from shtypes.rules.candidate_types import least_cost, price_of, replication_penalty
 from shtypes.rules.typing import Typing
 from shtypes.types import ShType, State
@@ -129,8 +130,8 @@ class Pricing:
         backward = sum(p.backward_bytes for p in back)
         fix = Fix(
             code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in changed.items()),
-            forward=" and ".join(p.forward for p in prices if p.forward),
-            backward=" and ".join(p.backward for p in back if p.backward),
+            forward=all_in_words(p.forward for p in prices),
+            backward=all_in_words(p.backward for p in back),
             bytes_forward=forward,
             bytes_backward=backward,
             note="" if forward or backward else _note(self.operands, typing.operands),
@@ -154,7 +155,7 @@ def later_casts(before: Iterable[ShType], after: Iterable[ShType], results: Iter
         for t in results
         if t.differentiable
     ]
-    return Later(" and ".join(p.backward for p in prices if p.backward), sum(p.backward_bytes for p in prices))
+    return Later(all_in_words(p.backward for p in prices), sum(p.backward_bytes for p in prices))
 
 
 def cheapest_of_each_result(candidates: Iterable[Candidate]) -> list[Candidate]:

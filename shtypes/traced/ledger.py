@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
@@ -23,7 +22,7 @@ from shtypes.core.operation import Comm, Operation, applied_by
 from shtypes.errors import ShardingTypeError, how_many
 from shtypes.resharding import Price
 from shtypes.resharding.costs import CostModel
-from shtypes.resharding.moves import in_words
+from shtypes.resharding.moves import all_in_words, in_words
 from shtypes.traced.coverage import why_not_covered
 from shtypes.traced.entry import HEADINGS, NUMBERS, Entry, NotCovered, entries_of, entry_json, row
 from shtypes.traced.equations import Equation, RuledCall, equations, with_cotangents
@@ -308,14 +307,8 @@ def _of_passes(ledger: Ledger) -> InWords:
 
 
 def _in_words(entries: Sequence[Entry]) -> str:
-    counted: Counter[str] = Counter()
-    for e in entries:
-        counted[in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else "")] += e.runs
-    return _with_times(sorted(counted.items()))
-
-
-def _with_times(words: Iterable[tuple[str, int]]) -> str:
-    return " and ".join(w if n == 1 else f"{n} times {w}" for w, n in words)
+    each = ((in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else ""), e.runs) for e in entries)
+    return all_in_words(f"{runs} times {words}" for words, runs in sorted(each))
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
@@ -360,14 +353,14 @@ def _by_rules(jaxpr: Any, call: RuledCall) -> tuple[Price, ...] | None:
         return None
     times = call.times or 1
     return tuple(
-        Price(0, times * e.bytes * e.runs, "", _with_times([(in_words(e.kind, e.axes), times * e.runs)]))
+        Price(0, times * e.bytes * e.runs, "", all_in_words([in_words(e.kind, e.axes)], times * e.runs))
         for e in backward
     )
 
 
 def _priced(comms: Sequence[Comm], times: int) -> tuple[int, str]:
     """The communication of steps that run ``times`` times: in bytes and in words."""
-    return times * sum(c.bytes for c in comms), _with_times((c.words, times) for c in comms)
+    return times * sum(c.bytes for c in comms), all_in_words((c.words for c in comms), times)
 
 
 def _eqns_without_cotangents(jaxpr: Any) -> set[int]:

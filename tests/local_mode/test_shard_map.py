@@ -231,7 +231,7 @@ def test_a_sum_of_one_value_is_refused_with_its_fixes() -> None:
     assert "every device has the same value: their sum is 2 times the value" in found
     assert 'fix:   r * sh.lax.axis_size("x")   [forward: none; backward: none]' in found
     assert 'sh.lax.psum(sh.lax.pvary(r, "x"), "x")   [forward: all-reduce over `x`, 16 B/device' in found
-    assert "all-reduce over `x` and all-reduce over `x`, 32 B/device" in refused(lambda: lax.psum(i, "x"))
+    assert "2 times all-reduce over `x`, 32 B/device" in refused(lambda: lax.psum(i, "x"))
     part = sh.abstract_array("f32[4]{V:x, I:y}")
     assert refused(lambda: lax.psum(part, ("x", "y"))).split("\n")[-2:] == [
         '  fix:   sh.lax.psum(part, "x")   [forward: all-reduce over `x`, 16 B/device; backward: all-reduce over `x`, '

@@ -262,6 +262,11 @@ def refusal(f: Callable[..., Any], *types: str, **options: Any) -> str:
     return str(caught.value)
 
 
+def test_fixes_of_several_operands_count_equal_steps() -> None:
+    said = refusal(sh.nn.dot_product_attention, *["f32[2,64@tp,4,8]"] * 3)
+    assert "[forward: 3 times all-to-all over `tp`, " in said
+
+
 def test_a_sharded_vocabulary_is_an_error_that_prices_what_may_be_allowed() -> None:
     message = refusal(sh.nn.cross_entropy, "f32[4@dp,4,vocab=512@tp]", "i32[4@dp,4]")
     first, where, *rest = message.split("\n")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shtypes.resharding import MOVES, REINTERPRETATIONS, Grade, Kind, plan
-from shtypes.resharding.moves import ring_bytes
+from shtypes.resharding.moves import all_in_words, ring_bytes
 from shtypes.types import COTANGENT, Dim, ShType, State
 from shtypes.types.mesh import Mesh
 from tests.resharding import simulate
@@ -126,3 +126,10 @@ def test_a_pending_sum_is_never_reinterpreted_as_a_family() -> None:
 def test_a_kind_is_silent_or_communicates() -> None:
     silent = {Kind.RELABEL, Kind.MASK, Kind.SLICE, Kind.PLACE}
     assert {k for k in Kind if not k.communicates} == silent
+
+
+def test_equal_steps_are_counted_in_words() -> None:
+    gather, both = "all-gather over `x`, `y`", "all-gather over `x`, `y` and 3 times permute over `x` in bf16"
+    assert all_in_words(["", gather, both, gather]) == f"3 times {both}"
+    assert all_in_words([both], 2) == "2 times all-gather over `x`, `y` and 6 times permute over `x` in bf16"
+    assert all_in_words(["", ""], 2) == ""
