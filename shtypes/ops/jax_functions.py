@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import warnings
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, Final
 
 import jax
 
 from shtypes import rules
 from shtypes._compat import SHARDING_ERRORS, trace_context
-from shtypes._compat.jaxprs import equations
 from shtypes._compat.plain_programs import needed, trace_plain
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import PROGRAMS, Bounded, Static
@@ -29,25 +26,22 @@ from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
 from shtypes.dispatch.apply import as_operands, finish_once, is_array, located, match_constants, typed_operands
 from shtypes.dispatch.call_fixes import with_out_fixes
-from shtypes.dispatch.reshard import finished
-from shtypes.errors import ShardingTypeError, how_many
-from shtypes.evaluation.table import MOVING, WAYS
+from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of
+from shtypes.ops.call_ways import Gathered, InWay, Way, best_way, has_ways, in_way, reshard_all, traced_in_way
 from shtypes.ops.static_arguments import OPERANDS, argument_of, listing_name, static_value
 from shtypes.ops.traced_calls import Trace, TypedCall, evaluate_equations, typed_call
-from shtypes.resharding import cost
 from shtypes.rules import messages
+from shtypes.rules.candidate_types import price_of
 from shtypes.scopes.check_comm import check_now
-from shtypes.scopes.comm import CommScope, noting_ways, under_rules
+from shtypes.scopes.comm import CommScope, under_rules
 from shtypes.scopes.scope_rules import (
     FinishesSums,
     Implicit,
     allows_implicit,
     objective,
     rules_in_force,
-    speculative_tracing,
 )
-from shtypes.traced.ledger import sent_by_program
 from shtypes.types import ShType, State
 from shtypes.types.policy import replicated
 
@@ -71,7 +65,7 @@ class JaxFunction:
         self._traces: Bounded[Trace | ShardingTypeError] = Bounded(PROGRAMS)
         self._calls: Bounded[TypedCall] = Bounded(PROGRAMS)
         self._refused: Bounded[tuple[str, ...]] = Bounded(PROGRAMS)  # the axes at fault
-        self._ways: Bounded[tuple[_Way]] = Bounded(PROGRAMS)
+        self._ways: Bounded[tuple[Way]] = Bounded(PROGRAMS)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for typed and plain arguments."""
@@ -149,10 +143,11 @@ class JaxFunction:
         values = match_constants(values, constants)
         types = tuple([x.type for x in values])
         out = objective().out
-        grows = out is not None and _grows(trace.jaxpr, values)
-        if grows and isinstance(way := self._way_of(key, run_equations, values, out), _Gathered):
-            values = list(map(way.of, values))
-            types = tuple([x.type for x in values])
+        if out is not None and self._may_gather(key, trace, types, {id(x): x.type for x in values}.values()):
+            way = self._way_of(key, run_equations, values, out)
+            if isinstance(way, Gathered):
+                values = list(map(way.of, values))
+                types = tuple([x.type for x in values])
         try:
             self._typed(key, trace, types, constants)
         except ShardingTypeError as error:
@@ -179,14 +174,10 @@ class JaxFunction:
         gathered = [x.type.with_axes(x.type.axes(State.SHARDED), replicated()) for x in values]
         reduced = [t.with_axes(t.axes(State.UNREDUCED), replicated()) for t in gathered]
 
-        def is_nonlinear(i: int) -> bool:
-            try:
-                self._typed_unless_refused(key, trace, (*reduced[:i], gathered[i], *reduced[i + 1 :]), frozenset())
-            except ShardingTypeError:
-                return True
-            return False
+        def is_linear(i: int) -> bool:
+            return self._types(key, trace, (*reduced[:i], gathered[i], *reduced[i + 1 :]))
 
-        pending = [gathered[i] != reduced[i] and is_nonlinear(i) for i in range(len(values))]
+        pending = [gathered[i] != reduced[i] and not is_linear(i) for i in range(len(values))]
         return [finish_once(self.name, x) if p else x for x, p in zip(values, pending, strict=True)]
 
     def _communicating(
@@ -196,47 +187,38 @@ class JaxFunction:
         out = objective().out
         if out is None or not has_ways(trace.jaxpr):
             return run_equations(*values)
-        return _in_way(run_equations, self._way_of(key, run_equations, values, out))(*values)
+        return in_way(run_equations, self._way_of(key, run_equations, values, out))(*values)
 
-    def _way_of(self, key: Any, run_equations: Callable[..., list[Any]], values: Sequence[Any], out: Any) -> _Way:
+    def _way_of(self, key: Any, run_equations: Callable[..., list[Any]], values: Sequence[Any], out: Any) -> Way:
         """The way of a call; an operand that is passed twice is sent once."""
         distinct = {id(x): x for x in values}
         which = [list(distinct).index(id(x)) for x in values]
         types = [x.type for x in distinct.values()]
-        traced = functools.partial(_traced_in_way, lambda *xs: run_equations(*[xs[i] for i in which]), types)
+        traced = functools.partial(traced_in_way, lambda *xs: run_equations(*[xs[i] for i in which]), types)
         return self._way((key, *which), types, out, traced)
 
-    def _way(self, key: Any, types: Sequence[ShType], out: Any, traced: Callable[[_Way], _InWay]) -> _Way:
-        """The way that sends least with the reshard to an ``out=``, but not more forward than a gather."""
-
-        def finished_program(in_way: _InWay) -> Any:
-            """The program of the reshard to ``out``; None where a way or the reshard does not type."""
-            if in_way.results is None:
-                return None
-            try:
-                with speculative_tracing():
-                    return trace_typed(lambda *xs: reshard_all(xs, out), in_way.results)
-            except ShardingTypeError:
-                return None
-
-        def choose() -> tuple[_Way]:
-            ways: dict[_Way, tuple[int, int]] = {}
-            untried: set[_Way] = {None}
-            while untried:  # a way may lead to equations that have others
-                way = min(untried, key=_order)
-                in_way = traced(way)
-                last = finished_program(in_way)
-                sent = (sys.maxsize, sys.maxsize) if last is None else sent_by_program(last)
-                ways[way] = in_way.sent[0] + sent[0], in_way.sent[1] + sent[1]
-                gathers = set() if last is None else _gathers(types, last.out_avals)
-                untried = (untried | in_way.ways | gathers) - ways.keys()
-            gathered = (sent for way, (sent, _) in ways.items() if way == -1 or isinstance(way, _Gathered))
-            gather = min(gathered, default=ways[None][0])
-            return (min(ways, key=lambda way: (ways[way][0] > gather, cost(*ways[way], objective().minimize))),)
-
+    def _way(self, key: Any, types: Sequence[ShType], out: Any, traced: Callable[[Way], InWay]) -> Way:
+        """The best way of a call with operands of these types, cached."""
         full = (key, current_settings(), out, *[t.serial for t in types])
-        (chosen,) = self._ways.get_or_create(full, choose)
+        (chosen,) = self._ways.get_or_create(full, lambda: (best_way(types, out, traced),))
         return chosen
+
+    def _may_gather(self, key: Any, trace: Trace, types: tuple[ShType, ...], distinct: Collection[ShType]) -> bool:
+        """Whether gathers of operands may send less than of results: these are larger, or casts send backward."""
+        if sum(v.aval.size for v in trace.jaxpr.outvars) > sum(t.size for t in distinct):
+            return True
+        if not any(t.axes(State.INVARIANT) for t in types) or not self._types(key, trace, types):
+            return False
+        casts = zip(types, self._typed(key, trace, types, frozenset()).typing.operands, strict=True)
+        return any(price_of(src, dst).backward_bytes for src, dst in casts if src != dst)
+
+    def _types(self, key: Any, trace: Trace, types: tuple[ShType, ...]) -> bool:
+        """Whether a call types as it is."""
+        try:
+            self._typed_unless_refused(key, trace, types, frozenset())
+        except ShardingTypeError:
+            return False
+        return True
 
     def _typed_unless_refused(
         self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]
@@ -287,10 +269,10 @@ class JaxFunction:
         """Adds fixes that pass ``out=`` to the error of a call."""
 
         @functools.cache
-        def in_way(way: _Way) -> Callable[..., Any]:
+        def finished_in_way(way: Way) -> Callable[..., Any]:
             def results(*operands: Any) -> Any:
                 with CommScope(Implicit()):
-                    return _in_way(run_equations, way)(*self._finish_pending(key, trace, operands))
+                    return in_way(run_equations, way)(*self._finish_pending(key, trace, operands))
 
             return results
 
@@ -301,101 +283,22 @@ class JaxFunction:
                 return trace_typed(lambda *xs: self._finish_pending(key, trace, xs), avals).out_avals
 
         @functools.cache
-        def traced(way: _Way) -> _InWay:
-            return _traced_in_way(run_equations, finished_types(), way)
+        def traced(way: Way) -> InWay:
+            return traced_in_way(run_equations, finished_types(), way)
+
+        @functools.cache
+        def kinds() -> tuple[type, ...]:
+            """The kinds of ways in which the call may run instead of as it is."""
+            finished = tuple(finished_types())
+            if has_ways(trace.jaxpr) and not self._types(key, trace, finished):
+                return int, Gathered
+            return (Gathered,) * self._may_gather(key, trace, finished, finished)
 
         def chosen(out: Any) -> Callable[..., Any]:
+            if not kinds():
+                return finished_in_way(None)
             with CommScope(Implicit(out=out)):
-                return in_way(self._way(key, finished_types(), out, traced))
+                way = self._way(key, finished_types(), out, traced)
+            return finished_in_way(way if isinstance(way, kinds()) else None)
 
-        ways = chosen if has_ways(trace.jaxpr) else None
-        return with_out_fixes(error, self.name, in_way(None), *types, finish=reshard_all, chosen=ways)
-
-
-def reshard_all(results: Any, out: Any) -> Any:
-    """Reshards the results of a call to the types of ``out=``: one for all, or a tuple with one for each."""
-    leaves, tree = jax.tree.flatten(results)
-    count = sum(map(is_array, leaves))
-    outs = list(out) if isinstance(out, (tuple, list)) and not hasattr(out, "_fields") else [out] * count
-    if len(outs) != count:
-        raise ShardingTypeError(f"`out=` has {how_many(len(outs), 'type')}, and the call {how_many(count, 'result')}")
-    types = iter(outs)
-    return jax.tree.unflatten(tree, [finished(x, next(types)) if is_array(x) else x for x in leaves])
-
-
-class _Gathered(NamedTuple):
-    """In place of the number of a way: operands are gathered over some axes, first of all.
-
-    Attributes:
-        axes: The axes.
-        state: Their state then, in which gradients are pending or equal.
-    """
-
-    axes: tuple[str, ...]
-    state: State
-
-    def of(self, x: Any) -> Any:
-        """An operand that these axes do not shard."""
-        return finished(x, x.type.with_axes([a for a in x.type.axes(State.SHARDED) if a in self.axes], self.state))
-
-
-#: The number of a way of primitives, or what is gathered before; None for what sends least without a reshard.
-_Way = int | _Gathered | None
-
-
-def _gathers(operands: Sequence[ShType], results: Sequence[Any]) -> set[_Way]:
-    """The gathers of operands over the axes that shard them, and over those that shard no result."""
-    axes = tuple(dict.fromkeys(a for t in operands for a in t.axes(State.SHARDED)))
-    result_axes = {a for t in results if isinstance(t, ShType) for a in t.axes(State.SHARDED)}
-    reduced_axes = tuple(a for a in axes if a not in result_axes)
-    return {_Gathered(each, s) for each in (axes, reduced_axes) if each for s in (State.REDUCED, State.INVARIANT)}
-
-
-def _order(way: _Way) -> tuple[int, ...]:
-    """The place of a way in the order in which ways are tried, of which the first of equal ones is taken."""
-    if isinstance(way, _Gathered):
-        return 1, len(way.axes), way.state is State.INVARIANT
-    return (0,) if way is None else (2, way)
-
-
-def _in_way(run_equations: Callable[..., list[Any]], way: _Way) -> Callable[..., list[Any]]:
-    """The function with the requested way of each primitive that has it, and without the call's ``out=``."""
-    if isinstance(way, _Gathered):
-        run = _in_way(run_equations, None)
-        return lambda *operands: run(*map(way.of, operands))
-    return under_rules(None, run_equations, replace(objective(), out=None, way=way))
-
-
-def _grows(jaxpr: Any, values: Sequence[Any]) -> bool:
-    """Whether the results of a program have more elements than its operands, of which equal ones count once."""
-    return bool(sum(v.aval.size for v in jaxpr.outvars) > sum({id(x): x.type.size for x in values}.values()))
-
-
-class _InWay(NamedTuple):
-    """The program of a call in one way.
-
-    Attributes:
-        sent: The bytes that it sends, forward and backward.
-        results: The types of its results; None where it does not type.
-        ways: The ways of the equations in it.
-    """
-
-    sent: tuple[int, int]
-    results: Sequence[Any] | None
-    ways: set[int]
-
-
-def _traced_in_way(run_equations: Callable[..., list[Any]], types: Sequence[ShType], way: _Way) -> _InWay:
-    """The traced program of a call in a way."""
-    with speculative_tracing(), noting_ways() as ways:
-        try:
-            program = trace_typed(_in_way(run_equations, way), list(map(as_jax_type, types)))
-        except ShardingTypeError:
-            return _InWay((sys.maxsize, sys.maxsize), None, ways)
-        return _InWay(sent_by_program(program), program.out_avals, ways)
-
-
-@functools.lru_cache(maxsize=PROGRAMS)
-def has_ways(jaxpr: Any) -> bool:
-    """Whether a primitive of a program, or a call of it, has ways across shards."""
-    return any(eqn.primitive.name in WAYS or eqn.primitive.name in MOVING for eqn in equations(jaxpr))
+        return with_out_fixes(error, self.name, finished_in_way(None), *types, finish=reshard_all, chosen=chosen)

@@ -289,3 +289,10 @@ def test_a_fix_with_an_invariant_result_says_what_a_use_with_replicated_values_s
         for fix, goal in zip(fixes, of_goals.values(), strict=True):
             step = sh.grad(functools.partial(loss, functools.partial(_resharded, goal)), argnums=(0, 1))
             assert sh.ledger(step, "f32[8@x]", "f32[8]").total.bytes == fix.bytes + fix.bytes_later
+
+
+def test_an_operand_is_gathered_first_where_a_cast_of_another_sends_more_backward() -> None:
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        step = sh.value_and_grad(lambda x, b: sh.sum(sh.where(b, 1, x, out="[8,4]{I:x}")))
+        book = sh.ledger(step, "f32[8,4]{I:x}", "f32[8,4@x]")
+    assert [(e.direction, e.kind, e.bytes) for e in book] == [("forward", "all-gather", 64)]  # of the result: 128
