@@ -148,8 +148,8 @@ class _PlannedTypes(NamedTuple):
 
 def _one_target(first: _PlannedUse, uses: Sequence[_PlannedUse]) -> list[str] | None:
     """The targets of an expression's reshards as source, if all uses of its values end in one type."""
-    ends = {_text(q.goals[-1], sizes=False) if q.goals else "" for q in uses}
-    return [f'"{_text(t, sizes=False)}"' for t in first.types] if len(ends) == 1 else None
+    ends = {type_text(q.goals[-1], sizes=False) if q.goals else "" for q in uses}
+    return [f'"{type_text(t, sizes=False)}"' for t in first.types] if len(ends) == 1 else None
 
 
 def _by_type(first: _PlannedUse, uses: Sequence[_PlannedUse]) -> list[str] | None:
@@ -160,16 +160,18 @@ def _by_type(first: _PlannedUse, uses: Sequence[_PlannedUse]) -> list[str] | Non
         cases: dict[str, set[str]] = {}
         for q in uses:
             if q.src is not None and q.goals:
-                cases.setdefault(_text(q.src, sizes=sizes), set()).update(_text(t, sizes=sizes) for t in q.goals)
+                cases.setdefault(type_text(q.src, sizes=sizes), set()).update(
+                    type_text(t, sizes=sizes) for t in q.goals
+                )
         if all(len(goals) == 1 for goals in cases.values()):
             pairs = ((case, goal) for case, goals in cases.items() for goal in goals if goal != case)
             return ["{" + ", ".join(f'"{case}": "{goal}"' for case, goal in pairs) + "}"]
     return None
 
 
-def _text(t: ShType, *, sizes: bool) -> str:
+def type_text(t: ShType, *, sizes: bool) -> str:
     """A type without its dtype, and without its sizes unless ``sizes``."""
-    text = re.sub(r",(?![^()]*\))", ", ", target_text(t))
+    text = re.sub(r",(?! |[^()]*\))", ", ", target_text(t))
     return text if sizes else re.sub(r"(?<=[\[ ])\d+", "_", text)
 
 
@@ -198,7 +200,7 @@ class Planned:
             for k, _ in p.chain:
                 through.setdefault(k, []).append(p)
         for k, each in through.items() if pinned else ():
-            texts = {_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
+            texts = {type_text(t, sizes=False) for p in each if (t := p.src or p.needed) is not None}
             edits.pins.update({k: texts.pop()} if len(texts) == 1 else {})
         inside = [
             (op.place, f"{op.place} <- {op.name}: it communicates itself")

@@ -18,6 +18,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.tools.patch import patched
+from shtypes.tools.patch_plan import type_text
 from tests.end_to_end import host
 from tests.golden import golden
 from tests.solver.models import arrays
@@ -486,6 +487,11 @@ def test_a_function_without_a_name_in_a_file_is_refused() -> None:
     plan = sh.suggest(f, "f32[8, 8]", "f32[8, 8]", mesh={"dp": 2}, grad=False)[0]
     with pytest.raises(sh.ShardingTypeError, match="no function that a file defines by its name"):
         patched(f, plan)
+
+
+def test_a_type_is_written_without_sizes_and_evenly_spaced() -> None:
+    t = sh.ShType.parse("f32[8@(dp,tp),16]{U:a,I:b}", sh.abstract_mesh({"dp": 2, "tp": 2, "a": 2, "b": 2}))
+    assert type_text(t, sizes=False) == "[_@(dp,tp), _]{U:a, I:b}"
 
 
 def test_line_ends_encoding_permissions_and_links_stay(tmp_path: Path) -> None:
