@@ -249,16 +249,16 @@ class Plan(Report):
         return f"Types of {self.problem.name} on {self.problem.mesh}"
 
     def __repr__(self) -> str:
-        return f"<Plan of {self.problem.name}: {self.seconds * 1e3:.3g} ms, {self.bytes / 1e6:.6g} MB/device>"
+        return f"<Plan of {self.problem.name}: {self.seconds * 1e3:.3g} ms, {megabytes(self.bytes)}/device>"
 
     @property
     def head(self) -> str:
         """The predicted costs of a step, and those of the typed step."""
-        ledger, sent = self.ledger, self.ledger.total.bytes / 1e6
+        ledger, sent = self.ledger, megabytes(self.ledger.total.bytes)
         bound = "" if self.bound is None else f"; no plan of this space is quicker than {ms(self.bound)} ms"
         return (
-            f"{self.predicted}      memory {size(self.memory)}      sent {sent:,.1f} MB/device{bound}\n"
-            f"typed: ledger {sent:,.1f} MB, {ms(ledger.time(self.problem.model))} ms by the links; "
+            f"{self.predicted}      memory {size(self.memory)}      sent {sent}/device{bound}\n"
+            f"typed: ledger {sent}, {ms(ledger.time(self.problem.model))} ms by the links; "
             f"sh.compute {ms(self.work.seconds())} ms; sh.memory and the state {size(self.memory)}"
         )
 
@@ -311,7 +311,7 @@ class Plan(Report):
             raise ShardingTypeError(f"`diff` compares plans, not {other!r:.60}", hints=["found[0].diff(found[1])"])
         lines = [
             f"{ms(self.seconds)} -> {ms(other.seconds)} ms ({slower(other.seconds, self.seconds)})",
-            f"{self.bytes / 1e6:,.1f} -> {other.bytes / 1e6:,.1f} MB/device",
+            f"{megabytes(self.bytes)} -> {megabytes(other.bytes)} per device",
         ]
         ours, theirs = self.rules, other.rules
         for pattern in {**ours, **theirs}:
@@ -365,6 +365,11 @@ def ms(seconds: float) -> str:
     """Formats seconds as milliseconds."""
     n = seconds * 1e3
     return f"{n:,.1f}" if n >= 10 else f"{n:.3f}" if n >= 0.01 else f"{n:.2g}"
+
+
+def megabytes(n: float) -> str:
+    """Formats bytes as megabytes, a few as they are."""
+    return f"{n / 1e6:,.1f} MB" if n >= 1e5 else f"{n:,.0f} B"
 
 
 def slower(seconds: float, than: float) -> str:

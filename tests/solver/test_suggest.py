@@ -184,6 +184,12 @@ def test_the_plan_prints_its_types_its_reshards_and_its_proof() -> None:
     assert found[0].communication >= 0.99 * found[0].ledger.time(sh.cost_model(LINK))
 
 
+def test_few_bytes_are_not_printed_as_no_megabytes() -> None:
+    plan = sh.suggest(loss, params(8, 16), f32(64, 8), mesh={"dp": 8}, **SETTINGS)[0]
+    assert 0 < plan.bytes < 1e5
+    assert f"sent {plan.bytes:,.0f} B/device" in str(plan)
+
+
 def test_what_is_not_chosen_says_what_it_would_cost_and_what_differs() -> None:
     found = sh.suggest(loss, params(64, 256), f32(65536, 64), mesh={"dp": 8}, **SETTINGS)
     other = found.why_not({"x": "[_, _@dp]"})
