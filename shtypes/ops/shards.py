@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, Final
 
 import jax
@@ -184,46 +181,3 @@ def least_or_most(dtype: Any, *, most: bool) -> Any:
     if np.isinf(np.float32(infinity).astype(dtype)):
         return infinity
     return getattr(jnp.finfo(dtype), name)  # type: ignore[no-untyped-call]
-
-
-@of_device("share")
-def _shared(x: Any, device: Any, starts: Sequence[int], count: int, dims: Sequence[int], flat: int) -> Any:
-    """``count`` elements of the last ``flat`` dims of a transpose, from a start that depends on the device."""
-    y = jnp.transpose(x, dims)
-    y = y.reshape(*y.shape[: y.ndim - flat], -1)
-    return lax.dynamic_slice_in_dim(y, jnp.asarray(starts)[device], count, y.ndim - 1)
-
-
-@of_device("join")
-def _unshared(x: Any, pieces: Sequence[Any], shape: Sequence[int], dims: Sequence[int]) -> Any:
-    """The transpose of slices of the last dim, reshaped."""
-    every = [lax.slice_in_dim(x, start, stop, axis=x.ndim - 1) for start, stop in pieces]
-    return jnp.transpose(jnp.concatenate(every, -1).reshape(shape), dims)
-
-
-def of_all(x: Any, first: Sequence[int], share: Fraction, size: int, dim: int, axes: Axes) -> Array:
-    """A dim of global ``size`` that the devices do not divide, complete on all of them.
-
-    Sends ``devices - 1`` shares of its elements.
-
-    Args:
-        x: What each device has: at least the elements from ``d * share`` to ``(d + 1) * share`` of the dim.
-        first: The index of the first element of each device along the dim.
-        share: The part of the dim of each device; the last ones may have less.
-        size: The size of the dim.
-        dim: The dim.
-        axes: The axes along which it is divided.
-    """
-    t, n = type_of(x), len(first)
-    free = [d for d in range(t.ndim) if d != dim and not t.dims[d].axes]
-    order = [*(d for d in range(t.ndim) if t.dims[d].axes), dim, *free]
-    row = math.prod(t.shape[d] for d in free)
-    bounds = [min(int(d * share * row), size * row) for d in range(n + 1)]
-    count = max(stop - start for start, stop in itertools.pairwise(bounds))
-    starts = [min(bounds[d] - first[d] * row, t.shape[dim] * row - count) for d in range(n)]
-    offsets = [d * count - first[d] * row - starts[d] for d in range(n)]
-    pieces = [(bounds[d] + offsets[d], bounds[d + 1] + offsets[d]) for d in range(n)]
-    shares = _shared(x, axis_index(x, axes), starts, count, order, 1 + len(free))
-    shape = [size if d == dim else t.shape[d] for d in order]
-    every = all_gather(shares, axes, t.ndim - 1 - len(free))
-    return _unshared(every, pieces, shape, np.argsort(order).tolist())  # type: ignore[no-any-return]

@@ -160,28 +160,30 @@ class Evaluation:
             raise ShardingTypeError(f"`{eqn.primitive.name}` has its results along another dim than {self.dim}")
         return self.windows(eqn, xs, [place.operand for place in places(eqn)].index(self.dim))
 
-    def windows(self, eqn: Any, xs: Sequence[Any], nth: int, *, alone: bool = False) -> Any:
-        """Some windows of moved values; with ``alone``, results that the devices do not divide are gathered."""
+    def windows(self, eqn: Any, xs: Sequence[Any], nth: int) -> Any:
+        """Some windows of moved values."""
         kernel = eqn.primitive.name == CONV and not isinstance(xs[1], (Shard, Moved))
         moved = [x if kernel and i else self._as_moved(x) for i, x in enumerate(xs)]
-        y = windows_of_moved(eqn, moved, nth, self.axes, self.device, self.block, alone=alone)
+        y = windows_of_moved(eqn, moved, nth, self.axes, self.device, self.block)
         return Moved.of(y, y.size) if isinstance(y, Results) else y
 
     def compute(self, xs: Sequence[Any]) -> None:
         """Computes the windows of values, each on the device where most of its results are asked for."""
         for x in sorted((x for x in xs if isinstance(x, Moved)), key=_uncomputed, reverse=True):
-            self._computed(x)
+            self._computed(x, in_blocks=True)
 
-    def _computed(self, moved: Moved) -> Moved:
-        """A moved value of windows with their results, each on a device that has them in the moved value, if it can."""
-        sources, origin = list(moved.sources), moved.origin.copy()
+    def _computed(self, moved: Moved, *, in_blocks: bool = False) -> Moved:
+        """A moved value of windows with their results, each on a device that has them in the moved value, if it can.
+
+        That is if they are in even blocks: of other sizes they are for results alone.
+        """
+        sources, origin, in_blocks = list(moved.sources), moved.origin.copy(), in_blocks or moved.size % self.n == 0
         for k, y in enumerate(moved.sources):
             if isinstance(y, Results):
                 at = np.flatnonzero(origin[:, 0] == k)
                 places = origin[at, 1]
                 if id(y) not in self._results:
-                    even = moved.size % self.n == 0
-                    asked = (places, at // (moved.size // self.n)) if even else (places[:0], at[:0])
+                    asked = (places, at // -(-moved.size // self.n)) if in_blocks else (places[:0], at[:0])
                     self._results[id(y)] = y, y.asked(*asked)
                 _, done = self._results[id(y)]
                 sources[k], origin[at, 1] = done.sources[0], done.origin[places, 1]
@@ -282,13 +284,13 @@ class Evaluation:
         """Materializes a value as even blocks, with zeros beyond its end."""
         return self._placed(x, Layout.even(self._size(x), self.n))
 
-    def result(self, x: Any) -> Any:
-        """A result as a typed value: sharded, or where the devices do not divide it, a pending sum of their parts."""
+    def result(self, x: Any, *, pending: bool = True) -> Any:
+        """A result as a typed value: sharded, or where the devices do not divide it, a ``pending`` sum, or complete."""
         if not isinstance(x, (Shard, Moved)):
             return x
         if x.size % self.n == 0:
             return as_sharded(self.block(x), self.dim, self.axes)
-        terms = self._terms(x)
+        terms = self._terms(x) if pending else None
         return self._complete(x) if terms is None else as_unreduced(terms, self.axes)
 
     def _terms(self, x: Shard | Moved) -> Any:

@@ -84,9 +84,9 @@ def windowed(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     if any(x is None for x in args):
         return None
     run = Evaluation(dims[-1] if sums else place.result, axes, operands[0])
-    y = run.windows(eqn, args, nth, alone=True)
+    y = run.windows(eqn, args, nth)
     run.compute([y])
-    return [run.result(y)]
+    return [run.result(y, pending=False)]
 
 
 def _as_shard(x: Any, dim: int, axes: Axes) -> Any:

@@ -9,7 +9,6 @@ come from, and computes the results that it is asked for.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -25,7 +24,7 @@ from shtypes.lifting.rows.reductions import windows_of
 from shtypes.lifting.ways.moved import Layout, Moved, Results
 from shtypes.ops.arithmetic import add
 from shtypes.ops.arranged import Shard, arranged
-from shtypes.ops.shards import Axes, as_unreduced, axes_of, bound, least_or_most, of_all, type_of
+from shtypes.ops.shards import Axes, as_unreduced, axes_of, bound, least_or_most, type_of
 from shtypes.rules.einsum_like import Window
 
 CONV: Final = lax.conv_general_dilated_p.name
@@ -98,13 +97,6 @@ class Border(NamedTuple):
     def size(self) -> int:
         """How many elements each device has, needed or not."""
         return max(self.counts)
-
-    def sent(self, size: int) -> int:
-        """About how many elements each device sends to its neighbours, from shards of ``size``."""
-        reached = list(zip(itertools.count(0, size), self.starts, self.counts, strict=False))
-        before = max(shard - start for shard, start, _ in reached)
-        after = max(start + count - (shard + size) for shard, start, count in reached)
-        return max(before, 0) + max(after, 0)
 
 
 def _unit_of(w: Window) -> int:
@@ -215,8 +207,6 @@ def windows_of_moved(
     axes: Axes,
     device: Any,
     block: Callable[[Moved], Any],
-    *,
-    alone: bool,
 ) -> Any:
     """What windows along a dim compute: their results, or of a kernel that is moved a pending sum.
 
@@ -227,7 +217,6 @@ def windows_of_moved(
         axes: The axes that shard the dim.
         device: The index of the device along the axes.
         block: Materializes a moved value, with zeros beyond its end.
-        alone: Whether to gather results whose number the devices do not divide.
     """
     x, *others = _operands(eqn, operands)
     name, n = eqn.primitive.name, type_of(device).mesh.product(axes)
@@ -251,34 +240,8 @@ def windows_of_moved(
         of_source = reach(_border_along(w, layout.first, layout.counts))
         return of_source.unbordered(_windowed(eqn, of_source, x, [block(others[0])]), first, max(counts))
 
-    if alone and size % n:
-        rows = _operands(eqn, eqn.invars)[0].aval.size // x.size, eqn.outvars[0].aval.size // size
-        share, first, counts = _shares(w, x.size // n, size, n, rows)
-        return of_all(compute(first, counts), first, share, size, place.result, axes)
     beside = _beside(w, others[0].size if scatters else x.size, n, scatters=scatters)
     return Results(size, beside, _unit_of(w), compute)
-
-
-def _shares(
-    w: Window, size: int, results: int, n: int, rows: tuple[int, int]
-) -> tuple[Fraction, tuple[int, ...], tuple[int, ...]]:
-    """The share of each device in results that are gathered, the first of each device, and how many it computes.
-
-    Shares are even, or begin where shards of a ``size`` do, or are of complete rows, whichever sends less; ``rows`` are
-    the elements of a row of the operand and of the result.
-    """
-    unit, even, aligned = _unit_of(w), Fraction(results, n), Fraction(size * w.base_dilation, w.stride)
-
-    def computed(share: Fraction) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        first = tuple(min(int(d * share), results - 1) // unit * unit for d in range(n))
-        return first, tuple(min(math.ceil((d + 1) * share), results) - start for d, start in enumerate(first))
-
-    def sent(share: Fraction) -> int:
-        border = _border_along(w, *computed(share))
-        return 0 if border is None else border.sent(size) * rows[0] + (n - 1) * math.ceil(share * rows[1])
-
-    share = min(sorted({even, max(even, aligned), Fraction(math.ceil(even))}), key=sent)
-    return share, *computed(share)
 
 
 def _beside(w: Window, size: int, n: int, *, scatters: bool) -> tuple[int, ...]:
