@@ -139,57 +139,27 @@ class _Writer:
         return self._zeroed(y, broadcast, eqn)
 
     def _with_dims(self, v: Any, cuts: Cuts, eqn: Any) -> Any:
-        own = self.plans.of(v)
-        if not cuts:
-            return v
-        if own.keys() == cuts.keys():
+        own, w = self.plans.of(v), v
+        if here := {d: cut for d, cut in cuts.items() if d in own}:
             w = self._before[v]
-            if own == cuts:
-                return self._guarded(w, cuts, eqn) if v in self.plans.sliced else w
-            return self._filled(w, own, 0, eqn, cuts)
-        if self._is_padded(v, cuts):
+            if own != here:
+                w = self._filled(w, own, 0, eqn, here)
+            elif v in self.plans.sliced:
+                w = self._guarded(w, here, eqn)
+        lacking = {d: cut for d, cut in cuts.items() if d not in own}
+        return self._repeated(v, w, lacking, eqn) if lacking else w
+
+    def _repeated(self, v: Any, w: Any, cuts: Cuts, eqn: Any) -> Any:
+        """A value with dims at the sizes before: one position of those that are equal, repeated; a constant padded."""
+        fill = self.plans.makers.get(v) if v is w and not is_literal(v) else None
+        if fill is not None and fill.primitive.name == "broadcast_in_dim":
+            sizes = dict(zip(fill.params["broadcast_dimensions"], fill.invars[0].aval.shape, strict=True))
+            if all(sizes.get(d, 1) == 1 for d in cuts):
+                return self._once((v, *cuts.items()), lambda: self._bound(fill, Plan([{}], [cuts]), fill.invars))
+        if self.plans.is_constant(v):
             return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
-        pending = self._lacking([(v, cuts)])  # no recursion: programs may be longer than Python's stack
-        while pending:
-            if parts := self._lacking(self._parts(*pending[-1])):
-                pending += parts
-            else:
-                self._repeat(*pending.pop())
-        w = self._made[v, *cuts.items()]
-        return w if self.plans.is_constant(v) else self._zeroed(w, cuts, eqn)
-
-    def _is_padded(self, v: Any, cuts: Cuts) -> bool:
-        """Whether a value is a constant that does not repeat one value along all sliced dims."""
-        fill = None if is_literal(v) else self.plans.makers.get(v)
-        if fill is None or fill.primitive.name != "broadcast_in_dim":
-            return self.plans.is_constant(v)
-        sizes = dict(zip(fill.params["broadcast_dimensions"], fill.invars[0].aval.shape, strict=True))
-        return self.plans.is_constant(v) and any(sizes.get(d, 1) > 1 for d in cuts)
-
-    def _parts(self, v: Any, cuts: Cuts) -> list[tuple[Any, Cuts]]:
-        """The operands of the equation that repeats one value, and which slices of them it takes."""
-        fill = self.plans.makers[v]
-        if fill.primitive.name != "broadcast_in_dim":
-            return [(x, cuts) for x in fill.invars]
-        dims = fill.params["broadcast_dimensions"]
-        return [(fill.invars[0], {i: cuts[d] for i, d in enumerate(dims) if d in cuts})]
-
-    def _lacking(self, parts: Sequence[tuple[Any, Cuts]]) -> list[tuple[Any, Cuts]]:
-        """Those of values that have yet to be repeated at the sizes before slices."""
-        found: list[tuple[Any, Cuts]] = []
-        for v, of_v in parts:
-            cuts = {d: cut for d, cut in of_v.items() if size_of(v, d) > 1}
-            has = not cuts or self._is_padded(v, cuts) or self.plans.of(v).keys() == cuts.keys()
-            if not has and (v, *cuts.items()) not in self._made:
-                found.append((v, cuts))
-        return found
-
-    def _repeat(self, v: Any, cuts: Cuts) -> None:
-        """Makes a value that is repeated at the sizes before slices."""
-        fill, parts = self.plans.makers[v], self._parts(v, cuts)
-        operands = [x if is_literal(x) else self._at(x, of_x, fill) for x, of_x in parts]
-        plan = Plan([of_x for _, of_x in parts], [cuts])
-        self._once((v, *cuts.items()), lambda: self._bound(fill, plan, operands))
+        y = self._once((w, *cuts.items()), lambda: self._traced(_spread, [w], eqn, cuts=cuts))
+        return self._zeroed(y, cuts, eqn)
 
     def _zeroed(self, w: Any, cuts: Cuts, eqn: Any) -> Any:
         """A value that is zero outside of slices, if it could have a gradient."""
@@ -243,6 +213,12 @@ class _Writer:
 def _broadcast(x: Any, shape: Sequence[int]) -> Any:
     dims = [d for d, n in enumerate(x.shape) if n == shape[d]]
     return lax.broadcast_in_dim(lax.squeeze(x, [d for d in range(x.ndim) if d not in dims]), shape, dims)
+
+
+def _spread(x: Any, cuts: Cuts) -> Any:
+    """The first position of some dims, repeated at the sizes before slices."""
+    one = lax.slice(x, [0] * x.ndim, [1 if d in cuts else n for d, n in enumerate(x.shape)])
+    return jnp.broadcast_to(one, [cuts[d].size if d in cuts else n for d, n in enumerate(x.shape)])
 
 
 def _sliced(x: Any, cuts: Cuts) -> Any:

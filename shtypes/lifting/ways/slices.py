@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -162,41 +163,32 @@ def _typed_along(eqn: Any, i: int, dim: int) -> _Along | None:
 # programs
 
 
-class _Move(NamedTuple):
-    """A move of a variable's dim from one start of its slice to another."""
+class _Sliced(NamedTuple):
+    """A slice of a variable's dim, and the bytes of one of its positions."""
 
     x: Any
     cut: Cut
     nbytes: int
-    to: int = 0
-
-    def sent(self, to: int) -> int:
-        """About how many bytes cross each border if the slice moves to a start."""
-        return abs(self.cut.start - to) * self.nbytes
 
 
-def _between(moves: Collection[_Move]) -> int:
-    """The start to which values move that have others, for the fewest bytes; in the middle if there are several."""
-    starts, (cut, *_) = [move.cut.start for move in moves], [move.cut for move in moves]
+def _between(slices: Collection[_Sliced]) -> int:
+    """The start to which slices with others move for the fewest bytes; in the middle if there are several."""
+    starts, (cut, *_) = [x.cut.start for x in slices], [x.cut for x in slices]
     room = cut.size - (cut.stop - cut.start)
     return min(
         range(min(starts), max(starts) + 1),
-        key=lambda to: (sum(move.sent(to) for move in moves), abs(2 * to - room), to),
+        key=lambda to: (sum(abs(x.cut.start - to) * x.nbytes for x in slices), abs(2 * to - room), to),
     )
 
 
 class _Places:
-    """Where equations compute: from which start of the dims before slices on.
-
-    What all of them compute of slices could start at one place, to which the slices are moved; or each equation at the
-    place for which the fewest bytes of its operands move.
-    """
+    """Where equations compute: from which start of the dims before slices on, the same for all that are connected."""
 
     def __init__(self) -> None:
-        self._chosen: dict[Any, int] = {}  # by equation and dim, the start that all equations of its kind have
+        self._start: dict[Any, int] = {}  # by group of equations
         self._group: dict[Any, Any] = {}  # for equations with dims, another that is connected with it
         self._of: dict[Any, Any] = {}  # by variable with dim, the equation that computes it
-        self._moves: dict[Any, list[_Move]] = {}  # by equation
+        self._sliced: dict[Any, set[_Sliced]] = collections.defaultdict(set)  # what equations read or pad
 
     def _root(self, place: Any) -> Any:
         while (up := self._group.setdefault(place, place)) != place:
@@ -205,30 +197,27 @@ class _Places:
 
     def common(self, place: Any, cuts: Sequence[tuple[Any, Cut]], results: Sequence[Any]) -> Cut:
         """The slice of the operands of an equation, each given by variable and dim."""
-        moves = [_Move(x, cut, _row_bytes(*x)) for x, cut in cuts]
-        start, cut = self._chosen.get(self._root(place), _between(moves)), moves[0].cut
-        self._moves[place] = [move._replace(to=start) for move in moves]
-        for x, _ in cuts:
+        for x, cut in cuts:
             if x in self._of:
                 self._group[self._root(self._of[x])] = self._root(place)
+            else:
+                self._sliced[place].add(_Sliced(x, cut, _row_bytes(*x)))
         self._of.update(dict.fromkeys(results, place))
+        (_, cut), *_ = cuts
+        start = self._start.get(self._root(place), cut.start)
         return Cut(start, start + cut.stop - cut.start, cut.size)
 
-    def padded(self, x: Any, cut: Cut, to: Cut) -> None:
+    def padded(self, x: Any, to: Cut) -> None:
         """Notes that the slice of a variable's dim is padded to another start."""
         if x in self._of:
-            self._moves[self._of[x]].append(_Move(("pad", x, to), to, _row_bytes(*x), cut.start))
+            self._sliced[self._of[x]].add(_Sliced(("pad", x, to), to, _row_bytes(*x)))
 
-    def improved(self) -> bool:
-        """Chooses one start for all connected equations where that moves fewer bytes."""
-        groups: dict[Any, set[_Move]] = {}
-        for place, moves in self._moves.items():
-            groups.setdefault(self._root(place), set()).update(moves)
-        for root, each in groups.items():
-            leaves = {move._replace(to=0) for move in each if move.x not in self._of}
-            if leaves and sum(x.sent(_between(leaves)) for x in leaves) <= sum(x.sent(x.to) for x in each):
-                self._chosen[root] = _between(leaves)
-        return bool(self._chosen)
+    def choose(self) -> None:
+        """Chooses the start of each group for which the fewest bytes of what is sliced move."""
+        groups: dict[Any, set[_Sliced]] = collections.defaultdict(set)
+        for place, sliced in self._sliced.items():
+            groups[self._root(place)] |= sliced
+        self._start = {root: _between(sliced) for root, sliced in groups.items()}
 
 
 def _row_bytes(v: Any, d: int) -> int:
@@ -249,8 +238,8 @@ class Plans:
         self.plans: dict[int, Plan] = {}  # by the number of the equation
         self._places = _Places()
         self._follow()
-        if self._places.improved():
-            self._follow()
+        self._places.choose()
+        self._follow()
         self.demanded = self._demanded()
 
     def _follow(self) -> None:
@@ -310,7 +299,7 @@ class Plans:
             return None
         for d, cut in cuts.items():
             low, high, _ = pads[d]
-            self._places.padded((x, d), cut, Cut(low, cut.size - high, cut.size))
+            self._places.padded((x, d), Cut(low, cut.size - high, cut.size))
         return Plan((cuts, {}), ({},), restores=True)
 
     def _plan(self, number: int, eqn: Any) -> Plan | None:
