@@ -918,3 +918,13 @@ def test_the_key_of_an_operand_with_notes_has_its_type() -> None:
         for x in values[:2]:
             note(x, WIDENED, np.dtype(jnp.bfloat16))
         assert len(set(map(operand_key, values))) == 3
+
+
+@pytest.mark.mesh({"x": 8})
+def test_nothing_is_computed_of_what_a_join_has_no_elements_of() -> None:
+    """Pads by a mean compute one for the dims that they do not pad, too."""
+
+    def f(x: Any) -> Any:
+        return jnp.pad(x, ((8, 8), (0, 0)), "mean")
+
+    assert sh.ledger(across(f), sh.abstract_array("f32[64@x,3]")).total.bytes == 21 + 6 * 3 * 4

@@ -32,6 +32,7 @@ from shtypes.lifting.ways.moving import (
     dims_moved,
     keeps_dims,
     origin_of,
+    without_empty_parts,
 )
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.windows import CONV, places, result_dims, window_dims, windows_of_moved
@@ -72,7 +73,7 @@ class Evaluation:
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         """Evaluates a program."""
-        return results_of(jaxpr_of(closed), captured(closed), args, self._equation)
+        return results_of(without_empty_parts(jaxpr_of(closed)), captured(closed), args, self._equation)
 
     def _equation(self, eqn: Any, xs: list[Any]) -> Sequence[Any]:
         name = eqn.primitive.name
@@ -82,9 +83,6 @@ class Evaluation:
             return [np.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars]
         if not any(isinstance(x, (Shard, Moved)) for x in xs):
             return _as_list(eqn, bound(eqn)(*xs)) if any(map(is_typed, xs)) else bind_plain(eqn, xs)
-        if name == "concatenate":
-            some = [v.aval.size > 0 for v in eqn.invars]
-            xs, eqn = list(itertools.compress(xs, some)), eqn.replace(invars=list(itertools.compress(eqn.invars, some)))
         if name in MOVES and keeps_dims(eqn):
             return self._moved(eqn, xs)
         if window_dims(eqn):

@@ -25,7 +25,15 @@ from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.kept_updates import with_kept_updates
-from shtypes.lifting.ways.moving import GROUPED, RESHAPES, carried_dims, kind_in_group, kind_of, moves_alone
+from shtypes.lifting.ways.moving import (
+    GROUPED,
+    RESHAPES,
+    carried_dims,
+    kind_in_group,
+    kind_of,
+    moves_alone,
+    without_empty_parts,
+)
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import sorts_with_iota
 from shtypes.lifting.ways.paddings import with_paddings
@@ -44,7 +52,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """
     if jaxpr in GROUPED:
         return jaxpr
-    jaxpr = before_slices(with_paddings(jaxpr), sharded)
+    jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sharded)
     jaxpr = _with_moves_of_their_own(with_kept_updates(with_unique_places(jaxpr)))
     selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})

@@ -12,6 +12,7 @@ from shtypes.caches import Bounded
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import MOVING, ROWS
+from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element
@@ -196,3 +197,13 @@ def keeps_dims(eqn: Any) -> bool:
     """Whether a broadcast has the dims of its operand."""
     dims = eqn.params.get("broadcast_dimensions", ())
     return eqn.primitive.name != "broadcast_in_dim" or tuple(dims) == tuple(range(eqn.outvars[0].aval.ndim))
+
+
+def without_empty_parts(jaxpr: Any) -> Any:
+    """Joins without the parts that have no elements, and without what only these are computed of."""
+
+    def full(eqn: Any) -> Any:
+        parts = [v for v in eqn.invars if v.aval.size] if eqn.primitive.name == "concatenate" else ()
+        return eqn.replace(invars=parts) if 0 < len(parts) < len(eqn.invars) else eqn
+
+    return with_used(jaxpr, list(map(full, jaxpr.eqns)))
