@@ -13,7 +13,7 @@ from jax import lax
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
-from shtypes.lifting.ways.blocks import with_padded_blocks
+from shtypes.lifting.ways.paddings import with_paddings
 from tests.end_to_end import host
 from tests.tolerance import SERIES, assert_close
 from tests.traced.compiled import assert_compiled_as_said
@@ -42,7 +42,7 @@ def merged(x: Any) -> Any:
 def test_values_and_gradients_are_the_same_and_only_blocks_are_padded(f: Callable[..., Any]) -> None:
     for g in (f, jax.grad(lambda x: jnp.sum(jnp.sin(f(x))))):
         closed = jax.make_jaxpr(g)(X)
-        program = with_padded_blocks(closed.jaxpr)
+        program = with_paddings(closed.jaxpr)
         sizes = {v.aval.shape for e in equations(program) for v in e.outvars}
         assert sizes.isdisjoint({(2, 40, 3), (2, 36, 3)})
         (found,) = jax.core.eval_jaxpr(program, closed.consts, X)
@@ -67,7 +67,7 @@ def test_values_and_gradients_are_the_same_and_only_blocks_are_padded(f: Callabl
 )
 def test_other_pads_and_crops_are_the_same(f: Callable[..., Any]) -> None:
     closed = jax.make_jaxpr(f)(X)
-    found = jax.core.eval_jaxpr(with_padded_blocks(closed.jaxpr), closed.consts, X)
+    found = jax.core.eval_jaxpr(with_paddings(closed.jaxpr), closed.consts, X)
     for value, wanted in zip(found, jax.tree.leaves(f(X)), strict=True):
         assert np.array_equal(value, wanted)
 

@@ -15,7 +15,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 import shtypes as sh
 from shtypes._compat.jaxprs import equations
-from shtypes.lifting.ways.blocks import with_padded_blocks
 from shtypes.lifting.ways.moving import MARKED
 from shtypes.lifting.ways.paddings import with_paddings
 from tests.end_to_end import host
@@ -148,7 +147,7 @@ def test_marks_of_expressions_change_nothing() -> None:
         return jnp.pad(checkpoint_name(y, f"{MARKED}3"), ((0, 0), (4, 4), (0, 0))).reshape(2, 6, 4, 3)[:, 1:]
 
     args = LINE, f32(4, 3, 3)
-    program = with_padded_blocks(merged(f, args)[0])
+    program, _ = merged(f, args)
     assert {(2, n, 3) for n in (19, 20, 24)}.isdisjoint(v.aval.shape for e in equations(program) for v in e.outvars)
     assert_close(jax.core.eval_jaxpr(program, [], *args)[0], f(*args), SERIES)
 

@@ -1,27 +1,33 @@
 """Merges pads of what windows read, and crops of their results, into the padding of the windows.
 
 ``conv(jnp.pad(x, ...), padding="VALID")`` and ``conv(x, padding=[(3, 3)])[:, :-3]`` have sizes in between that no
-devices divide.
+devices divide. So has ``jnp.pad(x, 64).reshape(-1, 64)``, as attention to neighbouring blocks is written, and not
+``jnp.pad(x.reshape(-1, 64), 1)``: whole blocks are padded after they are split, and cropped before they are merged.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from jax import lax
 
 from shtypes._compat.in_force import set_at
-from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variables
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variables, with_equations
+from shtypes._compat.plain_programs import bind_in_program
 from shtypes.evaluation.rows.families import ints
-from shtypes.lifting.ways.blocks import with_padded_blocks
+from shtypes.evaluation.undo_ravel import used
 from shtypes.lifting.ways.choice import CALLS
-from shtypes.lifting.ways.moving import cuts_of, kind_of, moves_alone, padding_of
-from shtypes.lifting.ways.opened import opened
-from shtypes.lifting.ways.uses import Pairs
+from shtypes.lifting.ways.moving import cuts_of, is_mark, kind_of, moves_alone, padding_of
+from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of, places
 
+#: The primitives by which dims are split, merged and turned, and dims of size 1 come and go.
+_RESHAPES: Final = ("reshape", "squeeze", "broadcast_in_dim", "reduce_sum", "transpose")
 #: Windows whose operands may be padded.
 _PADDED: Final = (CONV, *REDUCE_WINDOWS)
 #: The low and high padding of a dim, and the gap between its elements.
@@ -71,25 +77,70 @@ def _with_windows_beside_pads(jaxpr: Any) -> Any:
 
 
 def with_paddings(jaxpr: Any) -> Any:
-    """Merges pads of what windows read, and crops of what they alone are read for, into the windows."""
-    return _Merging(with_padded_blocks(_with_windows_beside_pads(jaxpr)), *_PADDED, SCATTER).program()
+    """Merges pads of what windows read, and crops of what they alone are read for, into the windows.
+
+    Crops sums before they are added: in gradients of what several parts were taken of, these are padded and added.
+    """
+    return _Rewriting(_with_windows_beside_pads(jaxpr)).program()
 
 
-class _Merging(Pairs):
-    """Merges pads, windows and crops."""
+class _Rewriting:
+    """Rewrites the equations of a program, one after the other, with those that make what they read.
 
-    def rewritten(self, eqn: Any) -> list[Any]:
-        """An equation, or what it and those before it are together."""
-        window = self.maker_alone(eqn)
-        if window is not None and (cropped := self._cropped(window, eqn)) is not None:
+    Calls that move what these equations read, or what they compute, are opened. Marks of expressions do not count.
+    """
+
+    def __init__(self, jaxpr: Any) -> None:
+        beside = [e for e in jaxpr.eqns if e.primitive.name in (*_PADDED, SCATTER, *_RESHAPES, "add_any")]
+        of = _marked(jaxpr.eqns)
+        near = {of.get(v, v) for e in beside for v in (*variables(e.invars), *e.outvars)}
+
+        def opens(eqn: Any, _: bool) -> bool:
+            operands = {of.get(v, v) for v in variables(eqn.invars)}
+            return moves_alone(eqn) and not near.isdisjoint(operands.union(eqn.outvars))
+
+        self._jaxpr, self._eqns = jaxpr, opened(jaxpr, opens).eqns if beside else ()
+        self._of = _marked(self._eqns)
+        read = [v for e in self._eqns if self._of.keys().isdisjoint(e.outvars) for v in e.invars]
+        self._count = collections.Counter(self._of.get(v, v) for v in variables([*read, *jaxpr.outvars]))
+        self._made: dict[Any, Any] = {}  # by variable, the equation that makes it
+
+    def program(self) -> Any:
+        """The rewritten program; the program itself if nothing changed."""
+        eqns: list[Any] = []
+        for eqn in self._eqns:
+            new = self._rewritten(eqn)
+            eqns += new
+            self._made.update((v, e) for e in new for v in e.outvars)
+        left = used(eqns, self._jaxpr.outvars)
+        is_same = len(left) == len(self._eqns) and all(a is b for a, b in zip(left, self._eqns, strict=True))
+        return self._jaxpr if is_same else with_equations(self._jaxpr, left, self._jaxpr.outvars)
+
+    def _maker(self, v: Any) -> Any:
+        """The equation that makes a variable, or what that marks; None of others."""
+        return None if is_literal(v) else self._made.get(self._of.get(v, v))
+
+    def _maker_alone(self, eqn: Any) -> Any:
+        """The equation that makes the first operand, with the same settings and for this equation alone; else None."""
+        maker = self._maker(eqn.invars[0]) if eqn.invars else None
+        alone = maker is not None and self._count[self._of.get(eqn.invars[0], eqn.invars[0])] == 1
+        return maker if alone and set_at(maker) == set_at(eqn) else None
+
+    def _rewritten(self, eqn: Any) -> list[Any]:
+        """An equation, or what it and those before it are together, or in the other order."""
+        first = self._maker_alone(eqn)
+        if first is not None and (cropped := self._cropped(first, eqn)) is not None:
             return [cropped]
+        swapped = None if first is None else _swapped(first, eqn) or _of_terms(first, eqn)
+        if swapped is not None:
+            return [y for e in swapped for y in self._rewritten(e)]
         for i, read in enumerate(_reads(eqn)):
             eqn = self._padded(eqn, i, read)
         return [eqn]
 
     def _pads(self, v: Any, fill: Any) -> dict[int, _Pad] | None:
         """The padding of each dim if a variable is padded with a number, and nothing is removed."""
-        pad = self.maker(v)
+        pad = self._maker(v)
         if pad is None or pad.primitive.name != "pad" or self._number(pad.invars[1]) != fill:
             return None
         pads = padding_of(pad) or {}
@@ -97,7 +148,7 @@ class _Merging(Pairs):
 
     def _number(self, v: Any) -> Any:
         """The number that a scalar is, if it is a literal or a cast of one."""
-        cast = self.maker(v)
+        cast = self._maker(v)
         if cast is not None and cast.primitive.name == "convert_element_type":
             (v,) = cast.invars
         return literal_value(v) if is_literal(v) else None
@@ -106,7 +157,7 @@ class _Merging(Pairs):
         """Windows of the operand of a pad, where that pads an operand of theirs with what changes no result."""
         name, p, v = eqn.primitive.name, eqn.params, eqn.invars[i]
         pads = self._pads(v, fill_of(eqn))
-        if pads is None or set_at(self.maker(v)) != set_at(eqn):
+        if pads is None or set_at(self._maker(v)) != set_at(eqn):
             return eqn
         inner = [pads.pop(d) for d in read.dims]
         if any(map(any, pads.values())) or (name not in (CONV, "reduce_window_sum") and any(gap for *_, gap in inner)):
@@ -116,7 +167,7 @@ class _Merging(Pairs):
         if _removes(padding):
             return eqn
         dilation = tuple(n * (gap + 1) for n, (*_, gap) in zip(ints(p[read.dilation]), inner, strict=True))
-        operands = [self.maker(v).invars[0] if j == i else x for j, x in enumerate(eqn.invars)]
+        operands = [self._maker(v).invars[0] if j == i else x for j, x in enumerate(eqn.invars)]
         return eqn.replace(invars=operands, params=p | {"padding": tuple(padding), read.dilation: dilation})
 
     def _cropped(self, eqn: Any, crop: Any) -> Any:
@@ -142,7 +193,7 @@ class _Merging(Pairs):
         if self._pads(x, fill_of(scatter)) != cuts:
             return None
         padding = [(int(a) + cuts[d][0], int(b) + cuts[d][1]) for d, (a, b) in enumerate(p["padding"])]
-        operands = [source, self.maker(x).invars[0]]
+        operands = [source, self._maker(x).invars[0]]
         return scatter.replace(invars=operands, outvars=crop.outvars, params=p | {"padding": tuple(padding)})
 
 
@@ -152,3 +203,73 @@ def _removes(padding: Sequence[tuple[int, int]]) -> bool:
     JAX cannot transpose pools with it, and XLA's convolutions on CPUs read beyond their operand for some (jaxlib 0.10).
     """
     return bool(np.min(padding, initial=0) < 0)
+
+
+def _of_terms(added: Any, crop: Any) -> list[Any] | None:
+    """The sum of the cropped terms of a sum; None if these are not such."""
+    cuts = cuts_of(crop) or {}
+    if added.primitive.name != "add_any" or not any(map(any, cuts.values())):
+        return None
+
+    def cropped(*terms: Any) -> Any:
+        ends = [(cuts[d][0], n - cuts[d][1]) for d, n in enumerate(terms[0].shape)]
+        return bind_in_program(added, [lax.slice(x, *zip(*ends, strict=True)) for x in terms])
+
+    return equations_of(cropped, added.invars, crop, crop.outvars)[0]
+
+
+def _swapped(first: Any, second: Any) -> list[Any] | None:
+    """The other order of a pad and a reshape of blocks, or a transpose; None if they are not such."""
+    splits = _reshapes(second) and first.primitive.name == "pad"
+    if not splits and (not _reshapes(first) or second.primitive.name not in ("pad", "slice")):
+        return None
+    reshape, pad = (second, first) if splits else (first, second)
+    pads = padding_of(pad) or {}
+    moved = [d for d, each in pads.items() if any(each)]
+    flat, blocks = (reshape.invars[0], reshape.outvars[0]) if splits else (reshape.outvars[0], reshape.invars[0])
+    if len(moved) != 1 or is_literal(pad.invars[0]):
+        return None
+    low, high, gap = pads[moved[0]]
+    turn, (d,) = reshape.params.get("permutation"), moved
+    found = (turn.index(d) if splits else turn[d], 1) if turn else _block(flat.aval.shape, blocks.aval.shape, d)
+    if found is None or gap or low % found[1] or high % found[1]:
+        return None
+    (e, size), shape = found, second.outvars[0].aval.shape
+    low, high = low // size, high // size
+
+    def swapped(x: Any, *fill: Any) -> Any:
+        if splits:
+            sizes = [n - (low + high if d == e else 0) for d, n in enumerate(blocks.aval.shape)]
+            x = x.transpose(turn) if turn else x.reshape(sizes)
+        config = [(low, high, 0) if d == e else (0, 0, 0) for d in range(x.ndim)]
+        y = lax.pad(x, fill[0], config) if fill else lax.slice_in_dim(x, -low, x.shape[e] + high, axis=e)
+        return [y if splits else y.transpose(turn) if turn else y.reshape(shape)]
+
+    return equations_of(swapped, [first.invars[0], *pad.invars[1:]], second, second.outvars)[0]
+
+
+def _reshapes(eqn: Any) -> bool:
+    """Whether an equation changes the shape alone, or the order of dims."""
+    name, p = eqn.primitive.name, eqn.params
+    if name in ("broadcast_in_dim", "reduce_sum"):
+        return bool(eqn.outvars[0].aval.size == eqn.invars[0].aval.size)
+    return name in ("squeeze", "transpose") or (name == "reshape" and p["dimensions"] is None)
+
+
+def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:
+    """The dim of the blocks into which a dim is split, and the size of each; None if there is none."""
+    before = math.prod(flat[:d])
+    for e in range(len(blocks)):
+        if math.prod(blocks[:e]) == before and blocks[e] > 1 and flat[d] % blocks[e] == 0:
+            inner = next((k for k in range(e + 1, len(blocks) + 1) if math.prod(blocks[e:k]) == flat[d]), None)
+            return None if inner is None else (e, flat[d] // blocks[e])
+    return None
+
+
+def _marked(eqns: Sequence[Any]) -> dict[Any, Any]:
+    """The variables that marks of `shtypes suggest --patch` name, and what they name."""
+    of: dict[Any, Any] = {}
+    for eqn in eqns:
+        if is_mark(eqn) and not is_literal(eqn.invars[0]):
+            of[eqn.outvars[0]] = of.get(eqn.invars[0], eqn.invars[0])
+    return of
