@@ -18,7 +18,7 @@ from shtypes._compat.jaxprs import equations
 from shtypes.evaluation.value_info import WIDENED, note, noting, operand_key
 from shtypes.lifting.ways import evaluated
 from shtypes.lifting.ways.grouping import grouped
-from shtypes.lifting.ways.permutations import with_unique_places
+from shtypes.lifting.ways.scatters import with_sorted_places
 from tests.end_to_end import host
 from tests.lifting.windows import Case
 from tests.tolerance import SERIES, assert_close
@@ -418,7 +418,7 @@ def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetri
 
 def test_scatters_to_the_numbers_of_a_sort_alone_say_that_each_place_is_once() -> None:
     def marked(f: Callable[..., Any], *args: Any) -> list[bool]:
-        program = with_unique_places(jax.make_jaxpr(f)(*args).jaxpr)
+        program = with_sorted_places(jax.make_jaxpr(f)(*args).jaxpr)
         return [e.params["unique_indices"] for e in equations(program) if e.primitive.name.startswith("scatter")]
 
     x, i = ROWS[0], np.arange(64)[::-1]

@@ -24,7 +24,6 @@ from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.choice import name_of
 from shtypes.lifting.ways.extremes import extremes
-from shtypes.lifting.ways.kept_updates import with_kept_updates
 from shtypes.lifting.ways.moving import (
     GROUPED,
     RESHAPES,
@@ -37,7 +36,7 @@ from shtypes.lifting.ways.moving import (
 from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import sorts_with_iota
 from shtypes.lifting.ways.paddings import with_paddings
-from shtypes.lifting.ways.permutations import with_unique_places
+from shtypes.lifting.ways.scatters import with_sorted_places
 from shtypes.lifting.ways.selection import selections
 from shtypes.lifting.ways.uses import uses_of
 from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
@@ -53,7 +52,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sharded)
-    jaxpr = _with_moves_of_their_own(with_kept_updates(with_unique_places(jaxpr)))
+    jaxpr = _with_moves_of_their_own(with_sorted_places(jaxpr))
     selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})
     groups = [g for g in groups if _may_be_call(jaxpr, g, odd)]
