@@ -135,7 +135,7 @@ class _Writer:
             return w
         sizes = enumerate(w.aval.shape or eqn.outvars[0].aval.shape)
         shape = tuple(cuts[d].size if d in cuts else n for d, n in sizes)
-        y = self._once((w, *shape), lambda: self._traced(_broadcast, [w], eqn, shape=shape))
+        y = self._once((w, *shape), lambda: self._traced(_spread, [w], eqn, shape=shape))
         return self._zeroed(y, broadcast, eqn)
 
     def _with_dims(self, v: Any, cuts: Cuts, eqn: Any) -> Any:
@@ -157,8 +157,9 @@ class _Writer:
             if all(sizes.get(d, 1) == 1 for d in cuts):
                 return self._once((v, *cuts.items()), lambda: self._bound(fill, Plan([{}], [cuts]), fill.invars))
         if self.plans.is_constant(v):
-            return self._once((v, *cuts.items()), lambda: self._traced(_padded, [v], eqn, cuts=cuts, fill=0))
-        y = self._once((w, *cuts.items()), lambda: self._traced(_spread, [w], eqn, cuts=cuts))
+            return self._once((w, *cuts.items()), lambda: self._traced(_padded, [w], eqn, cuts=cuts, fill=0))
+        shape = tuple(cuts[d].size if d in cuts else n for d, n in enumerate(w.aval.shape))
+        y = self._once((w, *shape), lambda: self._traced(_spread, [w], eqn, shape=shape))
         return self._zeroed(y, cuts, eqn)
 
     def _zeroed(self, w: Any, cuts: Cuts, eqn: Any) -> Any:
@@ -210,15 +211,10 @@ class _Writer:
         return results
 
 
-def _broadcast(x: Any, shape: Sequence[int]) -> Any:
-    dims = [d for d, n in enumerate(x.shape) if n == shape[d]]
-    return lax.broadcast_in_dim(lax.squeeze(x, [d for d in range(x.ndim) if d not in dims]), shape, dims)
-
-
-def _spread(x: Any, cuts: Cuts) -> Any:
-    """The first position of some dims, repeated at the sizes before slices."""
-    one = lax.slice(x, [0] * x.ndim, [1 if d in cuts else n for d, n in enumerate(x.shape)])
-    return jnp.broadcast_to(one, [cuts[d].size if d in cuts else n for d, n in enumerate(x.shape)])
+def _spread(x: Any, shape: Sequence[int]) -> Any:
+    """The first position of the dims that have another size, repeated to a shape."""
+    one = lax.slice(x, [0] * x.ndim, [n if n == m else 1 for n, m in zip(x.shape, shape, strict=False)])
+    return jnp.broadcast_to(one, shape)
 
 
 def _sliced(x: Any, cuts: Cuts) -> Any:
