@@ -21,8 +21,8 @@ from shtypes._compat.plain_programs import bind_in_program
 from shtypes._compat.program_keys import key_of_equation
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.moving import at_sizes
-from shtypes.lifting.ways.opened import equations_of, opened
 from shtypes.lifting.ways.per_element import RULED, with_rule
+from shtypes.lifting.ways.programs import equations_of, opened
 from shtypes.lifting.ways.slices import (
     REDUCTIONS,
     Cut,

@@ -15,7 +15,7 @@ import numpy as np
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variables
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, way
-from shtypes.lifting.ways.uses import is_one_of, uses_of
+from shtypes.lifting.ways.programs import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import winners
 from shtypes.ops.shards import of_device, type_of

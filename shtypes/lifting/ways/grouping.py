@@ -33,12 +33,11 @@ from shtypes.lifting.ways.moving import (
     moves_alone,
     without_empty_parts,
 )
-from shtypes.lifting.ways.opened import opened
 from shtypes.lifting.ways.order import sorts_with_iota
 from shtypes.lifting.ways.paddings import with_paddings
+from shtypes.lifting.ways.programs import opened, uses_of
 from shtypes.lifting.ways.scatters import with_sorted_places
 from shtypes.lifting.ways.selection import selections
-from shtypes.lifting.ways.uses import uses_of
 from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
 
 

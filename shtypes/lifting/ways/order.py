@@ -15,7 +15,7 @@ from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, gathered_first, name_of, way
-from shtypes.lifting.ways.uses import is_one_of, uses_of
+from shtypes.lifting.ways.programs import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying, shard_of
 from shtypes.ops.shards import (

@@ -23,7 +23,7 @@ from shtypes.evaluation.rows.families import ints
 from shtypes.evaluation.undo_ravel import used
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moving import cuts_of, is_mark, kind_of, moves_alone, padding_of
-from shtypes.lifting.ways.opened import equations_of, opened
+from shtypes.lifting.ways.programs import equations_of, opened
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, SCATTER, fill_of, places
 
 #: The primitives by which dims are split, merged and turned, and dims of size 1 come and go.

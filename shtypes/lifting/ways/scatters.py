@@ -24,9 +24,8 @@ from shtypes.evaluation.positions import Count, Placed, counted, inside, place_o
 from shtypes.evaluation.rows.lookups import applies
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.choice import CALLS, way
-from shtypes.lifting.ways.opened import equations_of
 from shtypes.lifting.ways.order import sorted_by_columns
-from shtypes.lifting.ways.uses import Uses, uses_of
+from shtypes.lifting.ways.programs import Uses, equations_of, uses_of
 from shtypes.ops.arithmetic import add
 from shtypes.ops.shards import axes_of, of_device, type_of
 from shtypes.rules.lookups import DimensionNumbers

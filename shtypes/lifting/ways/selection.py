@@ -22,7 +22,7 @@ from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.moving import GROUPED
 from shtypes.lifting.ways.order import elements_before
-from shtypes.lifting.ways.uses import is_one_of, uses_of
+from shtypes.lifting.ways.programs import is_one_of, uses_of
 from shtypes.ops.reinterpret import stop_gradient
 from shtypes.ops.sharded_reductions import as_varying, total
 from shtypes.ops.shards import Axes, all_gather_invariant, along, axes_of, bound, of_device, part, psum, type_of
