@@ -250,7 +250,11 @@ def _is_of_positions(aval: Any) -> bool:
 
 
 def copy_position_notes(name: str, operands: Sequence[Any], typed: Sequence[Any]) -> None:
-    """Copies the notes on a lookup's indices to their typed form."""
+    """Copies the notes on a lookup's indices, and on what a sort takes along, to their typed form."""
+    if name == "sort":
+        for x, y in zip(operands, typed, strict=True):
+            if (about := place_of(x)) is not None:
+                note(y, PLACES, about)
     if name != "gather" and not name.startswith("scatter"):
         return
     counts = counted(operands[1])

@@ -554,6 +554,16 @@ def test_a_sort_sends_all_its_operands_and_places_once_where_ties_count() -> Non
     assert ledger.total.bytes == 4 * (2 * 7 * 13 * 3 * 4 + slots + ends)
 
 
+@pytest.mark.mesh({"x": 4})
+def test_an_iota_that_others_read_too_is_sorted_along_in_the_narrowest_dtype() -> None:
+    def f(x: Any) -> Any:
+        i = lax.iota(np.int32, x.size)
+        return lax.sort((x, i), num_keys=1)[1] - i
+
+    x = sh.abstract_array("i32[256@x]")
+    assert sh.ledger(across(f), x).total.bytes == sh.ledger(across(jnp.argsort), x).total.bytes < 3 * 64 * 4
+
+
 @pytest.mark.mesh({"x": 8})
 def test_a_call_of_which_one_result_is_read_has_its_way() -> None:
     x = sh.abstract_array("i32[65536@x]")

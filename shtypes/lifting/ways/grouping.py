@@ -33,7 +33,6 @@ from shtypes.lifting.ways.moving import (
     moves_alone,
     without_empty_parts,
 )
-from shtypes.lifting.ways.order import sorts_with_iota
 from shtypes.lifting.ways.paddings import with_paddings
 from shtypes.lifting.ways.programs import opened, uses_of
 from shtypes.lifting.ways.scatters import with_sorted_places
@@ -45,14 +44,14 @@ from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
 def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
     """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
-    Sorts of which only some places are read, and those that take an iota along, become calls, too, as do maxima that
-    their operand is compared with. Dims that may be ``sharded``, by their sizes, are sliced late; any with None.
+    Sorts of which only some places are read become calls, too, as do maxima that their operand is compared with. Dims
+    that may be ``sharded``, by their sizes, are sliced late; any with None.
     """
     if jaxpr in GROUPED:
         return jaxpr
     jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sharded)
     jaxpr = _with_moves_of_their_own(with_sorted_places(jaxpr))
-    selecting = [*selections(jaxpr), *sorts_with_iota(jaxpr), *extremes(jaxpr)]
+    selecting = [*selections(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})
     groups = [g for g in groups if _may_be_call(jaxpr, g, odd)]
     taken = {i for g in groups for i in g}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +14,8 @@ from jax import lax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.positions import Count, place_of
 from shtypes.lifting.ways.choice import CALLS, gathered_first, name_of, way
-from shtypes.lifting.ways.programs import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
 from shtypes.ops.sharded_reductions import as_varying, shard_of
 from shtypes.ops.shards import (
@@ -210,37 +210,16 @@ def by_columns(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     no element is further than ``(n - 1) ** 2`` from its place
     (Leighton, Tight bounds on the complexity of parallel sorting, 1985).
     """
+    for k in range(int(eqn.params["num_keys"]), len(operands)):
+        if _counts_along(operands[k], int(eqn.params["dimension"]), eqn.invars[k].aval):
+            return sorted_by_columns(eqn.params, [*operands[:k], *operands[k + 1 :]], eqn.invars[k].aval, k)
     return sorted_by_columns(eqn.params, operands, None)
 
 
-def iota_of_sort(jaxpr: Any, i: int) -> tuple[int, int] | None:
-    """The equation number of the iota that a sort takes along, and which operand of the sort that is; else None."""
-    eqn = jaxpr.eqns[i]
-    if eqn.primitive.name != "sort":
-        return None
-    uses, dim = uses_of(jaxpr), eqn.params["dimension"]
-    for k, v in list(enumerate(eqn.invars))[int(eqn.params["num_keys"]) :]:
-        if (iota := uses.maker(v, "iota")) is not None:
-            counts = iota.params["dimension"] == dim and jnp.issubdtype(v.aval.dtype, np.integer)
-            return (uses.number[v], k) if counts and np.iinfo(v.aval.dtype).max >= v.aval.shape[dim] - 1 else None
-    return None
-
-
-def sorts_with_iota(jaxpr: Any) -> Iterator[list[int]]:
-    """The equation numbers of sorts that take an iota along, each with its iota."""
-    pairs = [(found[0], i) for i in range(len(jaxpr.eqns)) if (found := iota_of_sort(jaxpr, i))]
-    yield from ([j, i] for j, i in pairs if uses_of(jaxpr).readers[jaxpr.eqns[j].outvars[0]] == {i})
-
-
-@way(*CALLS, only=is_one_of(sorts_with_iota))
-def by_columns_with_places(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """Sorts with an iota, as argsort does: the iota also orders ties, and is sent in the narrowest dtype."""
-    body = jaxpr_of(eqn.params["jaxpr"])
-    sort, (_, k) = body.eqns[1], iota_of_sort(body, 1) or (0, 0)
-    env = dict(zip(body.invars, operands, strict=True))
-    rest = [env.get(v) for i, v in enumerate(sort.invars) if i != k]
-    results = sorted_by_columns(sort.params, rest, sort.outvars[k].aval, k)
-    return results and [results[sort.outvars.index(v)] for v in body.outvars]
+def _counts_along(x: Any, dim: int, aval: Any) -> bool:
+    """Whether a value is an iota, as argsort sorts along: it orders ties, and is sent in the narrowest dtype."""
+    fits = jnp.issubdtype(aval.dtype, np.integer) and np.iinfo(aval.dtype).max >= aval.shape[dim] - 1
+    return bool(fits and place_of(x) == Count(dim))
 
 
 def sorted_by_columns(p: Any, operands: Sequence[Any], iota: Any, k: int = 0) -> Sequence[Any] | None:
