@@ -29,7 +29,10 @@ _EXACT: Final = 1e-13
 def eliminate(
     sizes: Mapping[int, int], tables: Mapping[tuple[int, ...], Terms | Table], tick: Callable[[], None] = lambda: None
 ) -> tuple[Values, float]:
-    """The values of the variables that minimize the sum of the tables, and the minimum; see `minimize`."""
+    """The values of the variables that minimize the sum of the tables, and the minimum; see `minimize`.
+
+    It needs no table of more than `MOST_ENTRIES`.
+    """
     core = Core(sizes, tables)
     return core.eliminate(math.inf, tick), core.constant
 
@@ -58,6 +61,7 @@ class Order(NamedTuple):
     """An order in which variables are eliminated."""
 
     #: The cost in entries of a table: the most of an intermediate one, or a share of those of all if that is more.
+    #: Infinite where one needs more than `MOST_ENTRIES`, before which the steps end.
     width: float
     by_fill: bool  # see `Scopes`
     steps: list[Step]
@@ -67,6 +71,8 @@ def _order(sizes: Mapping[int, int], tables: Iterable[tuple[int, ...]], *, by_fi
     scopes, steps = Scopes(sizes, tables, by_fill=by_fill), list[Step]()
     while (v := scopes.cheapest()) is not None:
         entries = scopes.entries(v)
+        if entries > MOST_ENTRIES:
+            return Order(math.inf, by_fill, steps)
         steps.append(Step(v, tuple(sorted(scopes.eliminate(v))), entries))
     weights = [step.entries for step in steps]
     return Order(max(max(weights, default=0.0), sum(weights) / _LARGEST), by_fill, steps)

@@ -41,7 +41,7 @@ def minimize(
     tick: Callable[[], None] = lambda: None,
     offer: Callable[[Values, float], None] = lambda values, total: None,
     *,
-    begin: Callable[[], Values] = dict,
+    begin: Callable[[Tables, Mapping[int, Any], Values], Values] | None = None,
     quick: int | None = None,
     gap: float = 0.0,
 ) -> Minimum:
@@ -53,32 +53,32 @@ def minimize(
         start: Values to start from, if the problem is wide; or none.
         tick: Called often; may raise to stop.
         offer: Called with values, and the sum there, before what takes seconds.
-        begin: Returns other values to start from, if the problem is wide; or none.
+        begin: Returns other values to start from, if the problem is wide; of tables that are left of it, with the
+            values of each variable in these, and from values of these, if any.
         quick: The most entries of a table, to give up what needs larger ones; or none.
         gap: What a sum may be above the minimum, if it takes seconds to know the minimum.
     """
-    most, entries = elimination.MOST_ENTRIES, quick or elimination.QUICK_ENTRIES
+    entries = quick or elimination.QUICK_ENTRIES
+    large = entries * _LARGER
+    most = large if quick else elimination.MOST_ENTRIES
     core, (first, *more) = Core(sizes, tables), (1,) if quick else _STAGES
     incumbent = Minimum(start, total_of(tables, start), -math.inf) if start else Minimum({}, math.inf, -math.inf)
-
-    def is_wide() -> bool:
-        return core.order(most // _LARGER).width > most // _LARGER
-
-    core.drop_dominated(tick)
     core.eliminate(int(entries * first), tick)
-    if is_wide() and not quick:  # by then bounds are tighter
-        if (values := begin()) and (total := total_of(tables, values)) < incumbent.total:
-            incumbent = Minimum(values, total, -math.inf)
-        incumbent = core.narrow(incumbent, _SOON, only_dropped=True)
-    for stage in more:
-        core.drop_dominated(tick)
-        if is_wide():  # else tables that are made one by one might be wider
-            core.eliminate(int(entries * stage), tick)
+    if begin and core.order(large).width > large:  # before values are dropped through which better ones are found
+        values = begin(core.tables, core.rows, core.located(incumbent.values))
+        if (total := total_of(core.tables, values)) < incumbent.total:
+            incumbent = Minimum(core.restored(values), total, -math.inf)
+    for stage in (first, *more):
+        core.eliminate(int(entries * stage), tick)
+        if core.order(entries).width > entries:
+            core.drop_dominated(tick)
+        if core.order(large).width <= large:  # tables that are made one by one might be wider
+            break
+        if incumbent.bound == -math.inf and not quick:
+            incumbent = core.narrow(incumbent, _SOON, only_dropped=True)
     last = quick is not None
     while True:
-        core.drop_dominated(tick)
-        wide = entries * _LARGER if quick else most
-        if core.order(wide).width <= wide:
+        if core.order(most).width <= most:
             values, total = core.eliminate(math.inf, tick), core.constant
             return Minimum(values, total, total)
         chosen, total = local_search(
@@ -96,6 +96,7 @@ def minimize(
         last = sum(core.sizes.values()) > (1 - LEAST_PART) * before
         core.drop_dominated(tick)
         core.eliminate(entries, tick)
+        core.drop_dominated(tick)
 
 
 def local_search(

@@ -6,7 +6,6 @@ Memory limits are by Lagrangian relaxation: a price of a byte of memory.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import math
 import time
@@ -17,7 +16,7 @@ import numpy as np
 
 from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
-from shtypes.solver.bounds import ROUNDED, total_of
+from shtypes.solver.bounds import ROUNDED, Values, total_of
 from shtypes.solver.elimination import QUICK_ENTRIES
 from shtypes.solver.factors import Factor, Measure, combined
 from shtypes.solver.minimize import minimize
@@ -25,7 +24,7 @@ from shtypes.solver.progress import Progress, report
 from shtypes.solver.rows import Assignment, Domains
 from shtypes.solver.starts import by_axis
 from shtypes.solver.tables import Costs
-from shtypes.solver.terms import Table
+from shtypes.solver.terms import Table, Tables
 
 #: The number of axes that vary together.
 EXACT_AXES: Final = 2
@@ -184,8 +183,13 @@ class Search:
             start, quick = _rows(domains, best), QUICK_ENTRIES if self._quick or not cached else None
             if minimum and start and total_of(tables, start) <= minimum.total * (1 + ROUNDED) + self.gap:
                 break  # what is priced costs no less than it was believed to, and this no more
-            begin = functools.partial(by_axis, tables, domains, start, axes, self._check_time)
-            minimum = minimize(sizes, tables, start, self._check_time, offer, begin=begin, quick=quick, gap=self.gap)
+
+            def begin(tables: Tables, rows: Domains, start: Values, domains: Domains = domains) -> Values:
+                left = {i: domains[i][kept] for i, kept in rows.items()}
+                return by_axis(tables, left, start, axes, self._check_time)
+
+            how: dict[str, Any] = {"gap": self.gap} | ({"quick": quick} if quick else {"begin": begin})
+            minimum = minimize(sizes, tables, start, self._check_time, offer, **how)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
                 break
