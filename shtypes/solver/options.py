@@ -38,6 +38,7 @@ from shtypes.ops.table import OPS
 from shtypes.resharding.devices import Device, as_device
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, axis_state, typed
 from shtypes.solver.option import FORBIDDEN, CommPerByte, Operand, Option, states_of
+from shtypes.solver.smaller import smaller
 from shtypes.traced.ledger import ledger_of
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType, dtypes
@@ -71,6 +72,7 @@ def options(
 
     Literal operands are None. ``names`` are those of the axis and of the others of the mesh, which some equations name.
     """
+    eqn, operands = smaller(eqn, operands, size)
     key = _key(eqn, operands, size, names)
     return _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, size, names).options()))
 
@@ -84,15 +86,13 @@ def way_options(eqn: Any, size: int, operands: Sequence[Operand | None], *, assu
         return ()
     dims = {n for v in (*eqn.invars, *eqn.outvars) for n in v.aval.shape}
     few = next(k for k in range(2, size + 1) if size % k == 0 and all(n % k or n % size == 0 for n in dims))
-    key = ("ways", assuming, *_key(eqn, operands, few, ("axis",)))
-    alike: dict[Any, list[Option]] = {}
-    for o in _options_cache.get_or_create(key, lambda: tuple(_Probe(eqn, operands, few, ("axis",)).ways(assuming))):
+    small, alike = (*smaller(eqn, operands, few), few, ("axis",)), dict[Any, list[Option]]()
+    key = ("ways", assuming, *_key(*small))
+    for o in _options_cache.get_or_create(key, lambda: tuple(_Probe(*small).ways(assuming))):
         alike.setdefault((o.operands, o.results), []).append(o)
-
-    def price(o: Option) -> float:
-        return sum((comm_per_byte(eqn, Mesh({"axis": size}), operands, [o]) or FORBIDDEN)[:2])
-
-    return tuple(min(some, key=price) if len(some) > 1 else some[0] for some in alike.values())
+    price = functools.partial(comm_per_byte, eqn, Mesh({"axis": size}), operands)
+    cheapest = functools.partial(min, key=lambda o: sum((price([o]) or FORBIDDEN)[:2]))
+    return tuple(cheapest(some) if len(some) > 1 else some[0] for some in alike.values())
 
 
 def residuals(eqn: Any, operands: tuple[int, ...]) -> Residuals:

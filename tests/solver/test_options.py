@@ -173,6 +173,18 @@ def test_equations_that_are_alike_are_asked_once() -> None:
     assert options(one, 4) is not options(one, SIZE)
 
 
+def test_dims_of_which_only_divisors_matter_are_tried_once() -> None:
+    one, other, odd = (last(jnp.multiply, zeros(*shape), zeros(*shape)) for shape in ((4, 8), (6, 10), (4, 7)))
+    assert options(one, SIZE) is options(other, SIZE)
+    assert len(options(odd, SIZE)) < len(options(one, SIZE))
+    found = [
+        options_.way_options(eqn, SIZE, operands_of(eqn), assuming=False)
+        for c in (4, 12)
+        for eqn in [last(lambda x, k: jax.lax.conv(x, k, (1, 1), "SAME"), zeros(c, c, 8, 8), zeros(4, c, 3, 3))]
+    ]
+    assert found[0][0] is found[1][0]
+
+
 def test_equal_ops_of_a_program_share_their_options_whatever_their_lines() -> None:
     def f(x: Any) -> Any:
         x = jnp.sin(x)
