@@ -43,7 +43,7 @@ def minimize(
     *,
     begin: Callable[[Tables, Mapping[int, Any], Values], Values] | None = None,
     quick: int | None = None,
-    gap: float = 0.0,
+    proves: bool = True,
 ) -> Minimum:
     """The minimum of the sum of the tables.
 
@@ -56,7 +56,7 @@ def minimize(
         begin: Returns other values to start from, if the problem is wide; of tables that are left of it, with the
             values of each variable in these, and from values of these, if any.
         quick: The most entries of a table, to give up what needs larger ones; or none.
-        gap: What a sum may be above the minimum, if it takes seconds to know the minimum.
+        proves: Whether to bound the minimum from below where it takes seconds to know it.
     """
     entries = quick or elimination.QUICK_ENTRIES
     large = entries * _LARGER
@@ -74,9 +74,9 @@ def minimize(
             core.drop_dominated(tick)
         if core.order(large).width <= large:  # tables that are made one by one might be wider
             break
-        if incumbent.bound == -math.inf and not quick:
+        if incumbent.bound == -math.inf and proves and not quick:
             incumbent = core.narrow(incumbent, _SOON, only_dropped=True)
-    last = quick is not None
+    last = quick is not None or not proves
     while True:
         if core.order(most).width <= most:
             values, total = core.eliminate(math.inf, tick), core.constant
@@ -87,7 +87,7 @@ def minimize(
         if total < incumbent.total:
             incumbent = Minimum(core.restored(chosen), total, incumbent.bound)
         missing = incumbent.total - incumbent.bound
-        if last or missing <= gap or missing > _PROVABLE * abs(incumbent.total):
+        if last or incumbent.exact or missing > _PROVABLE * abs(incumbent.total):
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())

@@ -85,7 +85,7 @@ class Search:
         seed: Of a second order of the axes to start with; None for none.
         block: The number of axes that vary together; on more axes, blocks take turns.
         overlap: The part of the shorter of computing and communication that hides behind the longer.
-        gap: What the objective may be above its minimum, if it takes seconds to know the minimum.
+        gap: What the objective may be above its minimum, for which no bound is found if that takes seconds.
         deadline: The time (of `time.monotonic`) from which on the incumbent is returned.
     """
 
@@ -188,7 +188,7 @@ class Search:
                 left = {i: domains[i][kept] for i, kept in rows.items()}
                 return by_axis(tables, left, start, axes, self._check_time)
 
-            how: dict[str, Any] = {"gap": self.gap} | ({"quick": quick} if quick else {"begin": begin})
+            how: dict[str, Any] = {"proves": not self.gap} | ({"quick": quick} if quick else {"begin": begin})
             minimum = minimize(sizes, tables, start, self._check_time, offer, **how)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
