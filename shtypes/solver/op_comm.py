@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,8 @@ from shtypes.solver.reshard_prices import Prices, parts
 from shtypes.solver.rows import Assignment, Domains, Rows
 from shtypes.solver.terms import Table
 
+#: The indices of options along one axis or several, each with the axis.
+Part = tuple[tuple[int, int], ...]
 #: The tolerance of bytes, which are rounded.
 _ROUNDED: Final = 0.5
 
@@ -33,8 +35,8 @@ class OpComm(Rows):
         self._row_comm: dict[int, dict[tuple[int, ...], CommPerByte]] = {}
         #: The same by the ways, or the options across shards along several axes, of those that an assignment had.
         self._across_comm: dict[Any, CommPerByte] = {}
-        #: By decision: pairs of axes, each with its option, that an op refuses together.
-        self._refused_pairs: dict[int, set[tuple[tuple[int, int], tuple[int, int]]]] = {}
+        #: By decision: what an op refuses, whatever its options along the other axes.
+        self._refused: dict[int, set[Part]] = {}
 
     def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
         """The valid rows that an op can compute; see `Rows.domain`."""
@@ -54,7 +56,6 @@ class OpComm(Rows):
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(options)])
         work = np.max([o.work[rows[:, a]] for a, o in enumerate(options)], 0)  # fixed parts are not done twice
         row_comm = self._row_comm.setdefault(node.leader.id, {})
-        refused_pairs = self._refused_pairs.get(node.leader.id, ())
         if not row_comm and not any(o.across.any() for o in options):
             return per_axis, work
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
@@ -72,8 +73,8 @@ class OpComm(Rows):
         if self.graph.is_implicit and per_axis.any():
             sent = per_axis[:, :, 0].sum(0) * self.local_bytes(node, rows)
             per_axis[slowest, sent > self._gathered(node, rows) + _ROUNDED] = FORBIDDEN[:2]
-        for (a, of_a), (b, of_b) in refused_pairs:
-            per_axis[slowest, (rows[:, a] == of_a) & (rows[:, b] == of_b)] = FORBIDDEN[:2]
+        for part in self._refused.get(node.leader.id, ()):
+            per_axis[slowest, np.all([rows[:, a] == k for a, k in part], 0)] = FORBIDDEN[:2]
         return per_axis, work
 
     def local_bytes(self, node: Node, rows: Any) -> Table:
@@ -141,32 +142,18 @@ class OpComm(Rows):
                 continue
             if sent is None or sent == FORBIDDEN:
                 row_comm[row] = FORBIDDEN
-                self._disallow_refused(node)
-                self._refused_pairs.setdefault(node.id, set()).update(self._pairs_refused(node, row))
+                self._note_refused(node, row)
                 changed = True
             elif not np.allclose(sent[:2], self.comm_per_byte(node, np.array([row]))[0][:, 0].sum(0), rtol=1e-3):
                 row_comm[row] = sent
                 changed = True
         return changed
 
-    def _pairs_refused(self, node: Node, row: Sequence[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """The pairs of axes, with their options, that an op refuses even if it is replicated along the others."""
-        for pair in itertools.combinations([(a, k) for a, k in enumerate(row) if k], 2):
-            alone = tuple(dict(pair).get(a, 0) for a in range(len(row)))
+    def _note_refused(self, node: Node, row: Sequence[int]) -> None:
+        """Notes which options along one axis, and which pairs of a row, an op refuses if replicated along the others."""
+        parts: list[Part] = [((a, k),) for a, options in enumerate(node.options) for k in range(1, len(options))]
+        parts += itertools.combinations([(a, k) for a, k in enumerate(row) if k], 2)
+        for part in parts:
+            alone = [dict(part).get(a, 0) for a in range(len(row))]
             if self.graph.comm_per_byte(node, self.chosen(node, alone)) in (None, FORBIDDEN):
-                yield pair
-
-    def _disallow_refused(self, node: Node) -> None:
-        """Disallows the options along one axis that an op refuses even if it is replicated along the others."""
-        limits = [*self.allowed.get(node.id, [None] * len(self.sizes))]
-        for a, limit in enumerate(limits):
-            every = range(len(node.options[a])) if limit is None else limit
-            rows = [tuple([k * (b == a) for b in range(len(limits))]) for k in every]
-            limits[a] = [
-                k
-                for k, row in zip(every, rows, strict=True)
-                if self.graph.comm_per_byte(node, self.chosen(node, row)) not in (None, FORBIDDEN)
-            ]
-            if not limits[a]:
-                return
-        self.allowed[node.id] = limits
+                self._refused.setdefault(node.id, set()).add(part)

@@ -54,15 +54,14 @@ class Rows:
         self._states_cache: Bounded[States] = Bounded(_MOST_STATES)
         self._rows_cache: Bounded[Any] = Bounded(_MOST_STATES)
         #: By node: the options that the user allows, for each axis.
-        self.allowed: dict[int, list[Sequence[int] | None]] = {}
+        self.allowed: dict[int, list[Sequence[int]]] = {}
 
     def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
         """The valid rows of options: all options along ``axes``, those of ``fixed`` along the others."""
-        limits = self.allowed.get(node.id, [None] * len(self.sizes))
-        ranges: list[Sequence[int]] = []
-        for a, limit in enumerate(limits):
-            every: Sequence[int] = range(len(node.options[a])) if limit is None else limit
-            ranges.append(every if a in axes else self._alike(node, a, fixed[node.id][a], every))
+        ranges = [
+            every if a in axes else self._alike(node, a, fixed[node.id][a], every)
+            for a, every in enumerate(self._allowed(node))
+        ]
         rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         shapes = tuple([isinstance(x, Value) and x.shape for x in (*node.results, *node.operands)])
         key = node.kind, self._sums_gradient(node), node.options, shapes, rows.tobytes()
@@ -99,9 +98,10 @@ class Rows:
 
     def first_options(self, node: Node) -> tuple[int, ...]:
         """The row of the first allowed option along each axis."""
-        return tuple(
-            [0 if limit is None else limit[0] for limit in self.allowed.get(node.id, [None] * len(self.sizes))]
-        )
+        return tuple([every[0] for every in self._allowed(node)])
+
+    def _allowed(self, node: Node) -> Sequence[Sequence[int]]:
+        return self.allowed.get(node.id) or [range(len(each)) for each in node.options]
 
     def result_states(self, node: Node, rows: Any, i: int) -> States:
         """The states of a result, for each row."""

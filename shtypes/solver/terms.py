@@ -71,10 +71,8 @@ class Movable:
     """A table to which costs of single variables are added."""
 
     def __init__(self, terms: Terms) -> None:
-        self.terms = [term.copy() for term in terms] if len(terms) == 1 else [*terms]
-        self.ndim = terms[0].ndim
-        #: What was added of each variable; to one array it is added at once.
-        self.added = [np.zeros(max(term.shape[i] for term in terms)) for i in range(self.ndim)]
+        self.terms, self.ndim = [*terms], terms[0].ndim
+        self.added = [np.zeros(max(term.shape[i] for term in terms)) for i in range(self.ndim)]  # of each variable
 
     @property
     def size(self) -> int:
@@ -83,10 +81,7 @@ class Movable:
 
     def add(self, dim: int, costs: Table) -> None:
         """Adds costs of a variable."""
-        if len(self.terms) == 1:
-            self.terms[0] += costs.reshape([-1 if i == dim else 1 for i in range(self.ndim)])
-        else:
-            self.added[dim] = self.added[dim] + costs
+        self.added[dim] = self.added[dim] + costs
 
     def compress(self, keep: Any, dim: int) -> None:
         """Drops values of a variable."""
@@ -95,10 +90,6 @@ class Movable:
     def least(self, dim: int, chosen: Sequence[int | None] = ()) -> Table:
         """The least for each value of a variable, where others have what is ``chosen``."""
         fixed = {i: k for i, k in enumerate(chosen) if k is not None}
-        if len(self.terms) == 1:
-            table = self.terms[0][tuple(fixed.get(i, slice(None)) for i in range(self.ndim))]
-            left = [i for i in range(self.ndim) if i not in fixed]
-            return table.min(tuple(k for k, i in enumerate(left) if i != dim))  # type: ignore[no-any-return]
         least = [self._least_of(term, dim, fixed) for term in self.terms]
         return functools.reduce(np.minimum, least) + self.added[dim]  # type: ignore[no-any-return]
 

@@ -87,13 +87,13 @@ def _fix(costs: Costs, node: Node, v: Value, target: Any, which: Literal["operan
     if (states := axis_states(t)) is None:
         why = "no value of a plan varies, and axes on one dim are in the mesh's order, but for some in front"
         raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=why)
-    allowed: list[Sequence[int] | None] = []
+    allowed = list[Sequence[int]]()
     before = costs.allowed.get(node.leader.id) if node.kind == "op" else None  # from another operand
     for k, (a, options, state) in enumerate(zip(mesh.axis_names, node.leader.options, states, strict=True)):
         replicated = state in (REDUCED, INVARIANT) and node.kind in ("argument", "result")
         accepted = (REDUCED, INVARIANT) if replicated else (state,)
         fits = [getattr(o, which)[at] in accepted for o in options]
-        left = [i for i, fit in enumerate(fits) if fit and (before is None or i in (before[k] or ()))]
+        left = [i for i, fit in enumerate(fits) if fit and (before is None or i in before[k])]
         if not left:
             raise ShardingTypeError(f"`{v.name}` cannot be {t} in a plan", why=f"it may not be so on mesh axis `{a}`")
         allowed.append(left)
