@@ -150,7 +150,7 @@ class OpComm(Rows):
         return changed
 
     def _note_refused(self, node: Node, row: Sequence[int]) -> None:
-        """Notes which options along one axis, and which pairs of a row, an op refuses if replicated along the others."""
+        """Notes the options along one axis, and the pairs of a row, that an op refuses with no others."""
         parts: list[Part] = [((a, k),) for a, options in enumerate(node.options) for k in range(1, len(options))]
         parts += itertools.combinations([(a, k) for a, k in enumerate(row) if k], 2)
         for part in parts:

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -258,41 +258,21 @@ class Search:
         return point
 
     def _optimum(self, byte: float, reshard: float, warm: Assignment | None) -> Assignment:
-        initial = {n.id: self.costs.first_options(n) for n in self.costs.graph.decisions}
+        start = warm or {n.id: self.costs.first_options(n) for n in self.costs.graph.decisions}
         self._incumbent = None
         if self.exact:
-            best, _ = self._minimum(self.axes, warm or initial, byte, reshard)
-        elif warm is not None:
-            best, _ = self._block_by_block(warm, byte, reshard)
-        else:
-            best, value = initial, math.inf
-            for order in self._orders():
-                start, first = self._axis_by_axis(order, initial, byte, reshard)
-                if not math.isclose(first, value, rel_tol=1e-9):  # else the same with other names of axes
-                    best, value = min(
-                        (best, value), self._block_by_block(start, byte, reshard), key=lambda each: each[1]
-                    )
-        return best
+            return self._minimum(self.axes, start, byte, reshard)[0]
+        orders: list[Sequence[int]] = [self.axes]
+        if self.seed is not None and warm is None:
+            orders.append([*map(int, self.rng.permutation(self.axes))])
+        found = [self._block_by_block(order, start, byte, reshard) for order in orders]
+        return min(found, key=lambda each: each[1])[0]
 
-    def _orders(self) -> Iterator[Sequence[int]]:
-        yield tuple(self.axes)
-        if self.seed is not None:
-            yield tuple(map(int, self.rng.permutation(self.axes)))
-
-    def _axis_by_axis(
+    def _block_by_block(
         self, order: Sequence[int], start: Assignment, byte: float, reshard: float
     ) -> tuple[Assignment, float]:
-        """Minimizes over one axis at a time, in order."""
-        best, value = start, math.inf
-        for i, a in enumerate(order, 1):
-            best, value = self._minimum([a], best, byte, reshard)
-            if i >= len(self.axes):
-                self._offer(value, best)
-        return best, value
-
-    def _block_by_block(self, start: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
-        """Minimizes over one block of axes at a time until none improves (block coordinate descent)."""
-        pairs = list(itertools.combinations(self.axes, self.block))
+        """Minimizes over one block of axes at a time, in order, until none improves (block coordinate descent)."""
+        pairs = list(itertools.combinations(order, self.block))
         best, value, settled = start, math.inf, 0
         for pair in itertools.cycle(pairs):
             best, minimum = self._minimum(pair, best, byte, reshard)
