@@ -15,7 +15,7 @@ _SWEEPS: Final = 100
 _VISITS: Final = 1_000_000_000
 #: The part of the values below which it is no progress to drop them.
 LEAST_PART: Final = 0.1
-#: By the incumbent, the least bound of use to drop values at once.
+#: By the incumbent, the least bound of the first sweeps that may be of use.
 _NEAR: Final = 0.15
 #: The relative tolerance of bounds.
 ROUNDED: Final = 1e-9
@@ -49,8 +49,6 @@ def narrowed(
     tables: Mapping[tuple[int, ...], Any],
     incumbent: Minimum,
     patience: int,
-    *,
-    only_dropped: bool = False,
 ) -> tuple[Minimum, dict[int, Any]]:
     """Bounds a sum of tables from below, and drops values of which all sums are above the incumbent.
 
@@ -65,7 +63,6 @@ def narrowed(
         incumbent: The least sum so far. It is returned where no smaller sum is met.
         patience: The number of sweeps without progress after which it is final: a tenth of the values dropped, or so
             much of a gain of the bound that it may reach the incumbent.
-        only_dropped: Whether a gain of the bound is no progress, and a bound far below the incumbent of no use.
 
     Returns:
         The next incumbent with its bound, and masks of the values with which a sum may be no more.
@@ -81,11 +78,11 @@ def narrowed(
         visits += state.entries
         if state.bound >= upper - ROUNDED * abs(upper) or visits > _VISITS:
             break
-        if only_dropped and state.bound < _NEAR * upper:
+        if state.bound < _NEAR * upper:
             break
         if sweep > patience:
             bound, left = history[sweep - patience]
-            gain = 0.0 if only_dropped else (state.bound - bound) * (_SWEEPS - sweep) / patience
+            gain = (state.bound - bound) * (_SWEEPS - sweep) / patience
             if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
                 break
     kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}

@@ -259,9 +259,9 @@ class Core:
         for v in single:
             self._eliminated.append((v, self.rows.pop(v), []))
 
-    def narrow(self, incumbent: Minimum, patience: int, *, only_dropped: bool = False) -> Minimum:
+    def narrow(self, incumbent: Minimum, patience: int) -> Minimum:
         """Drops values that cost more than the incumbent; returns the next one. See `narrowed`."""
-        best, keep = narrowed(self.sizes, self.tables, incumbent, patience, only_dropped=only_dropped)
+        best, keep = narrowed(self.sizes, self.tables, incumbent, patience)
         if best.total < incumbent.total:
             best = best._replace(values=self.restored(best.values))
         self.drop(keep)

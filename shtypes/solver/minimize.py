@@ -25,9 +25,8 @@ _STAGES: Final = (1 / 40, 1 / 4)
 _SMALLER: Final = 16
 #: The most entries to those of what takes no seconds.
 _LARGER: Final = 10
-#: The patience with bounds of all tables at first, and of those that are left.
-_SOON: Final = 2
-_LATE: Final = 10
+#: The patience with bounds.
+_PATIENCE: Final = 10
 #: By the incumbent, how far below it a bound may be for more sweeps to prove it.
 _PROVABLE: Final = 1 / 2
 #: How many steps of a local search in turn improve nothing.
@@ -74,8 +73,6 @@ def minimize(
             core.drop_dominated(tick)
         if core.order(large).width <= large:  # tables that are made one by one might be wider
             break
-        if incumbent.bound == -math.inf and proves and not quick:
-            incumbent = core.narrow(incumbent, _SOON, only_dropped=True)
     last = quick is not None or not proves
     while True:
         if core.order(most).width <= most:
@@ -86,13 +83,14 @@ def minimize(
         )
         if total < incumbent.total:
             incumbent = Minimum(core.restored(chosen), total, incumbent.bound)
-        missing = incumbent.total - incumbent.bound
-        if last or incumbent.exact or missing > _PROVABLE * abs(incumbent.total):
+        if last:
             return incumbent
         offer(incumbent.values, incumbent.total)
         before = sum(core.sizes.values())
-        incumbent = core.narrow(incumbent, _LATE)
+        incumbent = core.narrow(incumbent, _PATIENCE)
         tick()
+        if incumbent.exact or incumbent.total - incumbent.bound > _PROVABLE * abs(incumbent.total):
+            return incumbent
         last = sum(core.sizes.values()) > (1 - LEAST_PART) * before
         core.drop_dominated(tick)
         core.eliminate(entries, tick)
