@@ -47,7 +47,7 @@ class Sharing:
         sources = ((n, graph.source[v][0]) for v, n in graph.shared.items())
         self._backward.update((n.id, self._backward[one.id] - 0.5) for n, one in sources if one.op is not None)
         self._live = [graph.use_has_cotangent(use) for use in uses]
-        self._sums_gradient = graph.sums_gradient
+        self._sums_gradient, self._fuses = graph.sums_gradient, graph.fuses_cotangent
 
     def counted_once(self, transfers: Sequence[Transfer]) -> list[Transfer]:
         """The transfers; of those that are one in the program, all but the most expensive are free."""
@@ -102,8 +102,8 @@ class Sharing:
             if t.cotangent.sent:
                 to = t.src.cotangent()
                 reshards.append(_Reshard(i, (ct.key, t.dst, body), to, t.cotangent.sent))
-                # else it may be a sum; gradients of arguments are summed after their reshard
-                before = ct.cast_from if alone and not self._sums_gradient(x) else ()
+                # else it may be a sum; in a checkpoint, gradients of arguments are summed after their reshard
+                before = ct.cast_from if alone and (self._fuses(t.use) or not self._sums_gradient(x)) else ()
                 costs = [self._cotangent(t.use, one, to) for one, place in before if place == body]
                 cheapest = min(costs, key=lambda cost: float(cost.sent), default=t.cotangent)
                 if cheapest.sent < t.cotangent.sent:
