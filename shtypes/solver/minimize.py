@@ -40,7 +40,7 @@ def minimize(
     tick: Callable[[], None] = lambda: None,
     offer: Callable[[Values, float], None] = lambda values, total: None,
     *,
-    begin: Callable[[Tables, Mapping[int, Any], Values], Values] | None = None,
+    begin: Callable[[Tables, dict[int, Any], Values], Values] | None = None,
     quick: int | None = None,
     proves: bool = True,
 ) -> Minimum:

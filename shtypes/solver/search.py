@@ -6,6 +6,7 @@ Memory limits are by Lagrangian relaxation: a price of a byte of memory.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import time
@@ -188,8 +189,8 @@ class Search:
                 left = {i: domains[i][kept] for i, kept in rows.items()}
                 return by_axis(tables, left, start, axes, self._check_time)
 
-            how: dict[str, Any] = {"proves": not self.gap} | ({"quick": quick} if quick else {"begin": begin})
-            minimum = minimize(sizes, tables, start, self._check_time, offer, **how)
+            solve = functools.partial(minimize, sizes, tables, start, self._check_time, offer)
+            minimum = solve(quick=quick) if quick else solve(begin=begin, proves=not self.gap)
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
                 break
