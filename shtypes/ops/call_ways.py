@@ -45,15 +45,15 @@ class Gathered(NamedTuple):
 Way = int | Gathered | None
 
 
-def gathers(operands: Sequence[ShType], results: Sequence[Any]) -> set[Way]:
+def _gathers(operands: Sequence[ShType], results: Sequence[Any]) -> set[Way]:
     """The gathers of operands over the axes that shard them, and over those that shard no result."""
     result_axes = {a for t in results if isinstance(t, ShType) for a in t.axes(State.SHARDED)}
     axes = tuple(dict.fromkeys(a for t in operands for a in t.axes(State.SHARDED)))
-    reduced_axes = tuple(a for a in axes if a not in result_axes)
-    return {Gathered(each, s) for each in (axes, reduced_axes) if each for s in (State.REDUCED, State.INVARIANT)}
+    other_axes = tuple(a for a in axes if a not in result_axes)
+    return {Gathered(each, s) for each in (axes, other_axes) if each for s in (State.REDUCED, State.INVARIANT)}
 
 
-def order_of(way: Way) -> tuple[int, ...]:
+def _order_of(way: Way) -> tuple[int, ...]:
     """The place of a way in the order in which ways are tried, of which the first of equal ones is taken."""
     if isinstance(way, Gathered):
         return 1, len(way.axes), way.state is State.INVARIANT
@@ -103,12 +103,12 @@ def best_way(types: Sequence[ShType], out: Any, traced: Callable[[Way], InWay]) 
     ways: dict[Way, tuple[int, int]] = {}
     untried: set[Way] = {None}
     while untried:  # a way may lead to equations that have others
-        way = min(untried, key=order_of)
+        way = min(untried, key=_order_of)
         program = traced(way)
         last = _to_out(program, out)
         sent = (sys.maxsize, sys.maxsize) if last is None else sent_by_program(last)
         ways[way] = program.sent[0] + sent[0], program.sent[1] + sent[1]
-        untried |= program.ways | (set() if last is None else gathers(types, last.out_avals))
+        untried |= program.ways | (set() if last is None else _gathers(types, last.out_avals))
         untried -= ways.keys()
     gathered = (sent for way, (sent, _) in ways.items() if way == -1 or isinstance(way, Gathered))
     gather = min(gathered, default=ways[None][0])

@@ -175,7 +175,7 @@ class JaxFunction:
         reduced = [t.with_axes(t.axes(State.UNREDUCED), replicated()) for t in gathered]
 
         def is_linear(i: int) -> bool:
-            return self._types(key, trace, (*reduced[:i], gathered[i], *reduced[i + 1 :]))
+            return self._typed_or_none(key, trace, (*reduced[:i], gathered[i], *reduced[i + 1 :])) is not None
 
         pending = [gathered[i] != reduced[i] and not is_linear(i) for i in range(len(values))]
         return [finish_once(self.name, x) if p else x for x, p in zip(values, pending, strict=True)]
@@ -207,18 +207,17 @@ class JaxFunction:
         """Whether gathers of operands may send less than of results: these are larger, or casts send backward."""
         if sum(v.aval.size for v in trace.jaxpr.outvars) > sum(t.size for t in distinct):
             return True
-        if not any(t.axes(State.INVARIANT) for t in types) or not self._types(key, trace, types):
-            return False
-        casts = zip(types, self._typed(key, trace, types, frozenset()).typing.operands, strict=True)
+        invariant = any(t.axes(State.INVARIANT) for t in types)
+        call = self._typed_or_none(key, trace, types) if invariant else None
+        casts = () if call is None else zip(types, call.typing.operands, strict=True)
         return any(price_of(src, dst).backward_bytes for src, dst in casts if src != dst)
 
-    def _types(self, key: Any, trace: Trace, types: tuple[ShType, ...]) -> bool:
-        """Whether a call types as it is."""
+    def _typed_or_none(self, key: Any, trace: Trace, types: tuple[ShType, ...]) -> TypedCall | None:
+        """The typing of a call without constants; None if it is refused."""
         try:
-            self._typed_unless_refused(key, trace, types, frozenset())
+            return self._typed_unless_refused(key, trace, types, frozenset())
         except ShardingTypeError:
-            return False
-        return True
+            return None
 
     def _typed_unless_refused(
         self, key: Any, trace: Trace, types: tuple[ShType, ...], constants: frozenset[int]
@@ -290,7 +289,7 @@ class JaxFunction:
         def kinds() -> tuple[type, ...]:
             """The kinds of ways in which the call may run instead of as it is."""
             finished = tuple(finished_types())
-            if has_ways(trace.jaxpr) and not self._types(key, trace, finished):
+            if has_ways(trace.jaxpr) and self._typed_or_none(key, trace, finished) is None:
                 return int, Gathered
             return (Gathered,) * self._may_gather(key, trace, finished, finished)
 

@@ -308,7 +308,7 @@ def _of_passes(ledger: Ledger) -> InWords:
 
 def _in_words(entries: Sequence[Entry]) -> str:
     each = ((in_words(e.kind, e.axes) + (f" in {e.dtype}" if e.narrow else ""), e.runs) for e in entries)
-    return all_in_words(f"{runs} times {words}" for words, runs in sorted(each))
+    return all_in_words(all_in_words([words], runs) for words, runs in sorted(each))
 
 
 def sent_by_program(jaxpr: Any) -> Sent:
