@@ -96,6 +96,8 @@ class _Networks:
 
     @staticmethod
     def rotary_embedding(x: Any, at: Any = None) -> Any:
+        if x.ndim < 3 or x.shape[-1] % 2:
+            raise ValueError("the last dims are positions, heads and an even size")
         half = x.shape[-1] // 2
         at = np.arange(x.shape[-3]) if at is None else at
         angles = at[..., None, None] * (10_000.0 ** (-np.arange(half, dtype=np.float32) / half))

@@ -151,6 +151,7 @@ ATTENTION: dict[str, tuple[Any, Any, Any]] = {
     "causal, keys replicated and sliced": (CAUSAL, (Q, K4, V4), (HEADS_TOO, ROWS, "[_@dp,_,_,_]{I:tp}")),
     "grouped heads": (CAUSAL, (Q, K2, V2), (HEADS_TOO,) * 3),
     "fewer heads of keys than devices": (CAUSAL, (Q, K2, V2), ("[_,_,_@(dp,tp),_]", "[_,_,_,_]", "[_,_,_,_]{I:dp}")),
+    "fewer heads of sharded keys": (CAUSAL, (Q, K2, V2), ("[_,_,_@(dp,tp),_]", "[_,_,_@dp,_]", "[_,_,_,_]")),
     "one head of keys": (PLAIN, (Q, K1, V1), (HEADS_TOO, ROWS, ROWS)),
     "bias and mask": (PLAIN, (Q, K4, V4, PER_HEAD, SEEN), (*(HEADS_TOO,) * 3, "[_,_@tp,_,_]", "[_@dp,_,_,_]")),
     "bias of grouped heads": (PLAIN, (Q, K2, V2, PER_HEAD), (*(HEADS_TOO,) * 3, "[_@dp,_@tp,_,_]")),
@@ -162,7 +163,14 @@ ATTENTION: dict[str, tuple[Any, Any, Any]] = {
 
 
 #: What the quick test covers.
-QUICK = ("causal, queries sharded", "grouped heads", "bias of grouped heads", "a window", "keys sharded by position")
+QUICK = (
+    "causal, queries sharded",
+    "grouped heads",
+    "fewer heads of sharded keys",
+    "bias of grouped heads",
+    "a window",
+    "keys sharded by position",
+)
 
 
 def attention_cases(names: Any) -> list[Case]:

@@ -83,12 +83,12 @@ def dot_product_attention(
 def _with_heads(x: Array, query: ShType) -> Array:
     """Repeats keys or values for each query head, if the axes of query heads do not divide the number of key heads.
 
-    A single head is broadcast, and sharded heads stay.
+    A single head is broadcast.
     """
     t = jax.typeof(x)
     if min(t.ndim, query.ndim) < 2:
         return x
     kv_heads, heads = t.dims[-2], query.dims[-2]
-    if kv_heads.axes or kv_heads.size < 2 or kv_heads.size % query.mesh.product(heads.axes) == 0:
+    if kv_heads.size < 2 or kv_heads.size % query.mesh.product(heads.axes) == 0:
         return x
     return x if heads.size % kv_heads.size else repeat(x, heads.size // kv_heads.size, axis=-2)
