@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.core.repeated import repeats
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, trip_count, walk
+from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, lifetimes, trip_count, walk
 from shtypes.solver.nodes import Node, Use
 from shtypes.solver.op_options import OpOptions, Types
 from shtypes.solver.option import Option
@@ -65,8 +66,11 @@ class Graph(OpOptions):
         self.nodes: list[Node] = []
         self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
         self.shared: dict[int, Node] = {}  # by value: its shared copy
-        self.saved: set[int] = set()  # values that are residuals of the backward pass
+        self.saved: set[int] = set()  # values that are residuals of the backward pass in the states of their results
         self.saved_operands: set[tuple[int, int]] = set()  # operands of ops that are residuals, as resharded
+        self.times_saved: Counter[int] = Counter()  # by value: the number of these operands that it is
+        self.lifetimes = lifetimes(program.items)  # by value
+        self.hoisted: set[int] = set()  # values with a shared copy that lives as long as a loop
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
         self._bodies: dict[int, int] = {}  # by item: the loop or checkpoint whose body it is in
@@ -97,6 +101,13 @@ class Graph(OpOptions):
     def sums_gradient(self, v: Value) -> bool:
         """Whether a value is an argument whose gradient is summed first, and then resharded to its type."""
         return self.source[v.id][0].kind == "argument" and not self.is_implicit
+
+    def is_kept(self, v: Value) -> bool:
+        """Whether a value lives until the backward pass whatever its uses, as an argument, or a slice of one."""
+        source = self.source[v.id][0]
+        operand = source.operands[0] if source.kind == "slice" else None
+        of_argument = isinstance(operand, Value) and self.source[operand.id][0].kind == "argument"
+        return v.id in self.saved or source.kind == "argument" or of_argument
 
     def use_has_cotangent(self, use: Use) -> bool:
         """Whether the backward pass computes a cotangent of this use."""
@@ -253,7 +264,7 @@ class Graph(OpOptions):
             residuals += [0]
         for i in residuals:
             if is_value(op.operands[i]):
-                self.saved.add(op.operands[i].id)
+                self.times_saved[op.operands[i].id] += 1
                 self.saved_operands.add((op.id, i))
 
     def _residuals_of(self, op: Op) -> Residuals:
@@ -275,6 +286,7 @@ class Graph(OpOptions):
                 times = source.item.times  # type: ignore[union-attr]
             inside = max(use.times for use in uses_of_v) > times
             if math.prod(v.shape) > 1 and (len({use.node.id for use in uses_of_v}) > 1 or inside):
+                self.hoisted.update([v.id] * inside)
                 options = [Option((s,), ()) for s in self._states(v, copy=True)]
                 node = self._add("shared", options, [v], [], times)
                 if source.checkpointed or v.id in self.program.entering:

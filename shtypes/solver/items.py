@@ -254,3 +254,19 @@ def trip_count(*within: frozenset[Loop]) -> int:
 def is_value(x: Operand) -> bool:
     """Whether an operand depends on arguments, so that its type is a decision."""
     return isinstance(x, Value) and not x.constant
+
+
+def lifetimes(items: Sequence[Item]) -> dict[int, float]:
+    """By result of a product: the part of the items of its body between its own and the last that reads it.
+
+    XLA fuses other ops with those that read them.
+    """
+    found, made = dict[int, float](), dict[int, int]()
+    for k, item in enumerate(items):
+        if not isinstance(item, Op):
+            found |= lifetimes(item.items)
+        read = (x.id for x in item.operands if isinstance(x, Value) and x.id in made)
+        found.update((i, (k - made[i]) / len(items)) for i in read)
+        if isinstance(item, Op) and item.products:
+            made.update((v.id, k) for v in item.results)
+    return found

@@ -297,11 +297,8 @@ class Search:
             return best
         low, high = best, self.solve(_ONLY_MEMORY * best.seconds / best.cost.memory, needed=True)
         if high.cost.memory > memory:
-            least = float(high.cost.memory)
             raise ShardingTypeError(
-                f"nothing fits in {size(memory)} on each device",
-                why=f"the least that was found needs {size(least)}",
-                hints=["a larger mesh", "jax.checkpoint around the layers", f"memory={math.ceil(least)}"],
+                f"nothing fits in {size(memory)}", why=f"the least that was found needs {size(high.cost.memory)}"
             )
         self._corners(low, high, memory, _CORNERS)
         return min((p for p in self.visited if p.cost.memory <= memory), key=lambda p: p.seconds)

@@ -117,11 +117,17 @@ class Costs(UseCosts):
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
-            if v.id in self.graph.saved or v.id in self.graph.repeats.needed:
-                times = trip_count(v.within) if v.id in self.graph.saved else 1 / self.graph.checkpoints
-                saved = times * v.nbytes / parts(self.result_states(node, rows, i), self.sizes)
-                cost += Measure(0.0, 0.0, saved, 0.0, 0.0)
+            cost += Measure(0.0, 0.0, self._kept(v) / parts(self.result_states(node, rows, i), self.sizes), 0.0, 0.0)
         return cost
+
+    def _kept(self, v: Value) -> float:
+        """The bytes for which a result counts by itself: all of a residual, and of others their mean over time."""
+        graph = self.graph
+        if v.id in graph.saved:
+            return v.nbytes * trip_count(v.within)
+        if v.id in graph.repeats.needed:
+            return v.nbytes / graph.checkpoints
+        return v.nbytes * graph.lifetimes.get(v.id, 0.0)
 
     def _op_cost(self, node: Node, rows: Any) -> Measure:
         """The cost of an op: of computing and of the op's communication."""
@@ -181,10 +187,7 @@ class Costs(UseCosts):
         for node in graph.nodes:
             if node.id in graph.again:
                 continue
-            attributes = tuple(
-                (v.id in graph.saved, v.id in graph.repeats.needed, v.id in graph.sliced, v.differentiated)
-                for v in node.results
-            )
+            attributes = tuple((self._kept(v), v.id in graph.sliced, v.differentiated) for v in node.results)
             nodes.setdefault((node.leader.id, attributes, node.reruns), []).append(node)
         uses: dict[Any, list[Use]] = {}
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
@@ -247,7 +250,10 @@ class Costs(UseCosts):
     def _alternatives(self, use: Use, domains: Domains) -> list[Measure]:
         """The cost of a use from each of its sources, by the decision variables of these and of its node."""
         sources, dst = self._sources(use), self.operand_states(use.node, domains[use.node.leader.id], use.operand)
-        costs = [self.transfer_cost(use, states(domains[n.leader.id]), dst) for n, states in sources]
+        costs = [
+            self.transfer_cost(use, states(domains[n.leader.id]), dst, from_copy=i > 0)
+            for i, (n, states) in enumerate(sources)
+        ]
         if len(costs) > 1:
             costs = [cost.map(functools.partial(np.expand_dims, axis=1 - i)) for i, cost in enumerate(costs)]
         return costs
@@ -288,8 +294,9 @@ class Costs(UseCosts):
         src = states(rows[source.leader.id])
         types = self.typed(source, v, src), self.typed(use.node, v, dst)
         if stays[best]:
-            return Transfer(use, *types, bool(best), FREE)
-        cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst)
+            kept = self._use_measure(use, 0.0, 0.0, np.zeros(1), dst, from_copy=bool(best))
+            return Transfer(use, *types, bool(best), kept.scalars)
+        cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst, from_copy=bool(best))
         cotangent = self._use_cotangent(use, src, dst, planned=True).times(use.times)
         return Transfer(use, *types, bool(best), cost.scalars, cotangent.scalars)
 

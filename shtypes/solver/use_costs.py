@@ -64,10 +64,11 @@ class UseCosts(OpComm):
             cost = _gradient_cost(cost, first, second, may_fuse & ~replicated.any(-1))
         return FREE._replace(comm=self.weights[1] * (cost.seconds * v.nbytes + cost.latency), sent=true.sent * v.nbytes)
 
-    def transfer_cost(self, use: Use, src: States, dst: States) -> Measure:
+    def transfer_cost(self, use: Use, src: States, dst: States, *, from_copy: bool = False) -> Measure:
         """The cost of the reshard of a use, forward and backward, from each row of ``src`` to each of ``dst``.
 
-        Without the bytes sent, which are those of the planned reshard.
+        ``from_copy`` says whether it starts from a shared copy. Without the bytes sent, which are those of the planned
+        reshard.
         """
         (one, src_index), (other, dst_index) = distinct(src), distinct(dst)
         key = (
@@ -87,12 +88,13 @@ class UseCosts(OpComm):
             seconds = seconds + moved * EXCLUDED
         elif self.graph.in_no_comm(use.node):
             seconds = seconds + (sent > 0) * EXCLUDED
-        cost = self._use_measure(use, seconds, sent, moved, other)._replace(sent=0.0)
+        cost = self._use_measure(use, seconds, sent, moved, other, from_copy=from_copy)._replace(sent=0.0)
         return cost.map(lambda t: t.take(src_index, 0).take(dst_index, 1))
 
-    def _use_measure(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States) -> Measure:
-        saved = self._saved_bytes(use)
-        memory = moved * (saved / parts(dst, self.sizes)) if saved else 0.0
+    def _use_measure(self, use: Use, seconds: Any, sent: Any, moved: Any, dst: States, *, from_copy: bool) -> Measure:
+        resharded, *unchanged = self._saved_bytes(use)
+        saved = np.where(moved, resharded, unchanged[from_copy])
+        memory = saved / parts(dst, self.sizes) if resharded else 0.0
         return Measure(0.0, seconds * use.times, memory, sent * use.times, moved * (sent > 0))
 
     def _pair_costs(self, use: Use, src: States, dst: States, planned: bool = False) -> tuple[Table, Table, Table]:
@@ -132,14 +134,21 @@ class UseCosts(OpComm):
             total += weight * (src[:, a] >= SHARDED) * self.prices.pairs(src, gathered).seconds
         return total
 
-    def _saved_bytes(self, use: Use) -> float:
-        """Bytes of the global array after a reshard, if it is a residual or sliced by a loop; else 0."""
-        v, node = use.value, use.node
+    def _saved_bytes(self, use: Use) -> tuple[float, float, float]:
+        """Bytes of the global array that lives until the backward pass, or as long as a loop: as a reshard's result...
+
+        ...as the value itself, and as its shared copy, each a residual of several uses that count their share.
+        """
+        v, node, graph = use.value, use.node, self.graph
         if node.kind == "slice":
-            return v.nbytes * use.times * (2 if self.graph.has_cotangent(v) else 1)
-        needed = v.id in self.graph.saved if node.op is None else (node.op.id, use.operand) in self.graph.saved_operands
-        lives = needed and not (node.reruns or node.checkpointed)
-        return v.nbytes * use.times if lives else 0.0
+            return v.nbytes * use.times * (2 if graph.has_cotangent(v) else 1), 0.0, 0.0
+        if node.kind == "shared" and v.id in graph.hoisted and not graph.times_saved[v.id]:
+            return v.nbytes * use.times, 0.0, 0.0
+        if node.op is None or (node.op.id, use.operand) not in graph.saved_operands or node.reruns:
+            return 0.0, 0.0, 0.0
+        n = v.nbytes * use.times
+        share = n / graph.times_saved[v.id]
+        return n, 0.0 if graph.is_kept(v) else share, share
 
     def _finish_cost(self, use: Use, states: States) -> Measure:
         """The cost of resharding a pending result along its pending axes to its cheapest type without pending sums."""

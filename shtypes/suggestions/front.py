@@ -20,6 +20,10 @@ from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: The relative tolerance within which the plan with the fewest reshards is preferred.
 _EQUAL: Final = 0.005
+#: What a plan of the front needs at most, of the memory of the one before it.
+_LESS: Final = 0.99
+#: The number of plans with the least predicted memory of which one may fit.
+_MOST_SMALLEST: Final = 3
 #: The most times that a memory limit is tightened by the error of the predicted memory.
 _MOST_TIGHTENED: Final = 6
 #: The most corrections of costs by the communication of typed plans.
@@ -96,8 +100,8 @@ class Suggestions(Sequence[Plan], Report):
     def tables(self) -> list[Table]:
         """The decisions of the quickest plan, and the front."""
         first = self.plans[0]
-        rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.point.cost.memory)) for p in self.plans]
-        headings = ("ms", "", "predicted memory")
+        rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.memory)) for p in self.plans]
+        headings = ("ms", "", "memory")
         edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
         note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
@@ -107,16 +111,16 @@ class Suggestions(Sequence[Plan], Report):
         marks = [
             Mark(m, p.seconds, f"{i}: {p.seconds * 1e3:,.4g} ms, {size(m)}", i == 1)
             for i, p in enumerate(self.plans, 1)
-            for m in [float(p.point.cost.memory)]
+            for m in [float(p.memory)]
         ]
         line = None if self.limit is None else (self.limit, f"bound {size(self.limit)}")
-        return [front("time against memory", marks, ("predicted memory on each device", "step"), line)]
+        return [front("time against memory", marks, ("memory on each device", "step"), line)]
 
     def to_html(self) -> str:
         """A page with a plot of the front, the quickest plan, and the decisions of the others."""
         others: list[Table | Text] = []
         for i, plan in enumerate(self.plans[1:], 2):
-            what = f"{plan.predicted}, predicted memory {size(plan.point.cost.memory)}"
+            what = f"{plan.predicted}, memory {size(plan.memory)}"
             others += [Text(f"suggestion {i} of {len(self)}: {what}"), *plan.tables()]
         return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
@@ -138,11 +142,9 @@ def joint_front(search: Callable[[Function], Suggestions], programs: Sequence[Fu
     if len(programs) == 1:
         return some[0]
     bounds = [None if refused else each[0].bound for each in some]
-    plans: list[Plan] = []
-    for plan in sorted((plan for each in some for plan in each), key=lambda p: p.seconds):
+    plans = _smaller(sorted((plan for each in some for plan in each), key=lambda p: p.seconds))
+    for plan in plans:
         plan.bound = None if None in bounds else min(filter(None, bounds))
-        if not plans or plan.point.cost.memory < 0.99 * plans[-1].point.cost.memory:
-            plans.append(plan)
     first = next(each for each in some if plans[0] in each)
     first.plans, first.solves = tuple(plans), sum(each.solves for each in some)
     first.settled = all(each.settled for each in some)
@@ -172,21 +174,33 @@ def front_of(problem: Problem, search: Search, limit: float | None) -> Suggestio
     fitting = (p.as_typed() for p in (Plan(problem, point) for point in others) if p.fits(limit))
     typed = [p for p in plans if p.seconds < EXCLUDED and p.fits(limit)] or [*itertools.islice(fitting, 1)]
     if typed:
-        return Suggestions(typed, search, limit)
+        return Suggestions(_smaller(typed), search, limit)
     refusal = plans[0].refusal
     raise (
-        _does_not_fit(limit) if refusal is None else ShardingTypeError("no plan that was found types", why=str(refusal))
+        _does_not_fit(problem, search, limit or 0)
+        if refusal is None
+        else ShardingTypeError("no plan that was found types", why=str(refusal))
     )
+
+
+def _smaller(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans that need less memory than all before them."""
+    smaller: list[Plan] = []
+    for plan in plans:
+        if not smaller or plan.memory < _LESS * smaller[-1].memory:
+            smaller.append(plan)
+    return smaller
 
 
 def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
     """The quickest point that fits by `sh.memory`."""
-    bound, refused = limit, _does_not_fit(limit)
+    bound = limit
     for _ in range(_MOST_TIGHTENED):
         try:
             point = _readable(search, bound)
-        except ShardingTypeError as error:
-            refused = error if bound == limit else refused
+        except ShardingTypeError:
+            if limit is None:
+                raise
             break
         plan = Plan(problem, point)
         if limit is None or plan.refusal is not None or plan.fits(limit):
@@ -194,30 +208,36 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
         bound = min(bound or limit, float(point.cost.memory)) - (plan.memory - limit)
         if bound <= 0:
             break
-    if limit is None:
-        raise refused
+    assert limit is not None
     search.explore(search.solve())  # of these some may need less than predicted
     plan_that_fits = _quickest(problem, search, limit)
     if plan_that_fits is None:
-        raise refused
+        raise _does_not_fit(problem, search, limit)
     return plan_that_fits.point
 
 
-def _does_not_fit(limit: float | None) -> ShardingTypeError:
+def _does_not_fit(problem: Problem, search: Search, limit: float) -> ShardingTypeError:
+    least = min((p.memory for p in _smallest(problem, search.visited) if p.refusal is None), default=None)
     return ShardingTypeError(
-        f"nothing that was found fits in {size(limit or 0)} on each device",
-        why="what a step needs besides arguments and what it keeps is more than is left",
-        hints=["a larger mesh", "jax.checkpoint around the layers"],
+        f"nothing fits in {size(limit)} on each device",
+        why="" if least is None else f"the least that was found needs {size(least)}",
+        hints=["a larger mesh", "jax.checkpoint around the layers", *([] if least is None else [f"memory={least}"])],
     )
+
+
+def _smallest(problem: Problem, points: Sequence[Point]) -> list[Plan]:
+    """The plans of the few points with the least predicted memory."""
+    return [Plan(problem, p) for p in sorted(points, key=lambda p: p.cost.memory)[:_MOST_SMALLEST]]
 
 
 def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
-    """The first plan that fits by `sh.memory`, of the quickest few visited points that may fit and the smallest."""
+    """The first plan that fits by `sh.memory`, of the few visited points that are quickest and that are smallest."""
     near = sorted(
         (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit), key=lambda p: p.seconds
     )
-    smallest = sorted(near[_MOST_TIGHTENED:], key=lambda p: p.cost.memory)[:1]
-    plans = (Plan(problem, p) for p in near[:_MOST_TIGHTENED] + smallest)
+    plans = itertools.chain(
+        (Plan(problem, p) for p in near[:_MOST_TIGHTENED]), _smallest(problem, near[_MOST_TIGHTENED:])
+    )
     return next((p for p in plans if p.fits(limit)), None)
 
 
@@ -228,8 +248,8 @@ def _front(problem: Problem, search: Search, point: Point, limit: float | None) 
         first = _quickest(problem, search, limit, point.seconds * (1 - 1e-6)) or first
         limit = max(limit, float(first.point.cost.memory))  # the predicted memory may exceed it
     first.bound = search.bound(limit)
-    smaller = (p for p in search.front(limit) if p.cost.memory < 0.99 * first.point.cost.memory)
-    return [first, *(Plan(problem, p, first.bound) for p in smaller if p.seconds > first.seconds)]
+    smaller = (p for p in search.front(limit) if p.cost.memory < _LESS * first.point.cost.memory)
+    return [first, *(Plan(problem, p, first.bound) for p in smaller if p.seconds >= (1 - _EQUAL) * first.seconds)]
 
 
 def _readable(search: Search, bound: float | None) -> Point:

@@ -375,4 +375,4 @@ def megabytes(n: float) -> str:
 def slower(seconds: float, than: float) -> str:
     """Formats by how much a time is longer than another, in percent."""
     part = seconds / than - 1 if than else math.inf if seconds else 0.0
-    return f"{100 * part:+.2f} %"
+    return f"{round(100 * part, 2) + 0.0:+.2f} %"  # without -0.00

@@ -103,7 +103,7 @@ def test_overlap_is_printed_in_the_first_line_and_a_page_is_written_too(run: Run
     ran = run(*CALL, "--overlap", "0.5", "--time-limit", "3600", "--seed", "1", "--html", "found.html")
     # JAX's releases square a value by other operations, whose work is another.
     steps = re.sub(r"(step|compute|than) [\d.]+", r"\1 ...", ran.out)
-    golden("cli/suggest_overlap.txt", re.sub(r"^ +[\d.]+  \+|^ +ms  +pred", "... ", steps, flags=re.MULTILINE))
+    golden("cli/suggest_overlap.txt", re.sub(r"^ +[\d.]+  \+|^ +ms  +mem", "... ", steps, flags=re.MULTILINE))
     assert "wrote found.html" in ran.err
     page = (folder / "found.html").read_text()
     assert "<svg" in page
