@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from shtypes.solver.terms import Table, Tables, Terms, add_to, dense
+
+#: The standard deviation of the logarithm of random multiples.
+_SPREAD: Final = 0.7
 
 
 class Measure(NamedTuple):
@@ -51,6 +54,14 @@ class Factor(NamedTuple):
 
     ids: tuple[int, ...]
     alternatives: list[Measure]
+
+
+def with_varied_memory(factors: Iterable[Factor], seed: int) -> Iterator[Factor]:
+    """Yields factors with random multiples of their memory."""
+    rng = np.random.default_rng(seed)
+    for factor in factors:
+        times = float(np.exp(_SPREAD * rng.normal()))
+        yield Factor(factor.ids, [cost._replace(memory=cost.memory * times) for cost in factor.alternatives])
 
 
 def combined(

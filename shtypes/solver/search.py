@@ -19,7 +19,7 @@ from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
 from shtypes.solver.bounds import ROUNDED, Values, total_of
 from shtypes.solver.elimination import QUICK_ENTRIES
-from shtypes.solver.factors import Factor, Measure, combined
+from shtypes.solver.factors import Factor, Measure, combined, with_varied_memory
 from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
 from shtypes.solver.rows import Assignment, Domains
@@ -36,6 +36,8 @@ _RELAXED_ENTRIES: Final = 200_000_000
 _CORNERS: Final = 12
 #: The number of further corners to show.
 _SHOWN_CORNERS: Final = 3
+#: The number of points between two corners that are searched for.
+_VARIED: Final = 8
 #: The price of all memory, in multiples of the quickest plan's time, at which only memory counts.
 _ONLY_MEMORY: Final = 1e6
 #: The weight of hidden computing or communication, as a tie-breaker.
@@ -108,10 +110,11 @@ class Search:
         self.visited: list[Point] = []
         self._all_axes: tuple[Domains, list[Factor]] | None = None
         self._bounds: list[tuple[float, float]] = []  # prices of a byte, with the minimum of the objective
-        self._minima: dict[tuple[float, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
+        self._minima: dict[tuple[float | None, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
         self._weights = (1.0, 1.0)
         self._incumbent: tuple[float, Assignment] | None = None
         self._quick = False  # whether a point need not be the best
+        self._varied: int | None = None  # the seed of other prices for the memory of each factor
 
     def reset(self) -> None:
         """Forgets all results, after a change of the costs."""
@@ -145,7 +148,7 @@ class Search:
     def _minimum(self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float) -> tuple[Assignment, float]:
         self._check_time()
         options = (fixed[n.id][a] for n in self.costs.graph.decisions for a in self.axes if a not in axes)
-        key = *axes, byte, reshard, *self._weights, *options
+        key = *axes, byte, reshard, *self._weights, self._varied, *options
         if key in self._minima:
             return self._minima[key]
         best, value, exact = self._new_minimum(axes, fixed, byte, reshard)
@@ -171,7 +174,8 @@ class Search:
             factors = list(self.costs.factors(domains, factors, changed)) if changed else factors
             if cached:
                 self._all_axes = domains, factors
-            sizes, tables = {i: len(d) for i, d in domains.items()}, combined(factors, byte, reshard, self._weights)
+            priced = factors if self._varied is None else with_varied_memory(factors, self._varied)
+            sizes, tables = {i: len(d) for i, d in domains.items()}, combined(priced, byte, reshard, self._weights)
             self.solves += 1
             self._report()
 
@@ -194,7 +198,7 @@ class Search:
             best = rows_of(minimum.values)
             if not (changed := self.costs.price_across(best, domains)):
                 break
-        if cached and not reshard:
+        if cached and not reshard and self._varied is None:
             self._bounds.append((byte, minimum.bound))
         return best, minimum.total, minimum.exact
 
@@ -353,6 +357,17 @@ class Search:
         with attribute_set(self, "_quick", True):
             least = self.solve(_ONLY_MEMORY * quick.seconds / quick.cost.memory, warm=quick.assignment)
             self._corners(quick, least, math.inf, _SHOWN_CORNERS)
+
+    def vary(self, point: Point) -> None:
+        """Visits points near one, by other prices of the memory of some decisions: not all are corners of the front."""
+        quicker = [p for p in self.visited if p.seconds < point.seconds and p.cost.memory > point.cost.memory]
+        if not quicker:
+            return
+        last = max(quicker, key=lambda p: p.seconds)
+        byte = (point.seconds - last.seconds) / float(last.cost.memory - point.cost.memory)
+        for seed in range(_VARIED):
+            with attribute_set(self, "_quick", True), attribute_set(self, "_varied", seed):
+                self.solve(byte, warm=point.assignment)
 
     def _corners(self, low: Point, high: Point, memory: float, most: int) -> None:
         """Visits corners of the front between two of its points, towards the memory limit."""

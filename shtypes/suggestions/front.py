@@ -20,6 +20,8 @@ from shtypes.types.tables import Report, Table, Text, notebook, page
 
 #: The relative tolerance within which the plan with the fewest reshards is preferred.
 _EQUAL: Final = 0.005
+#: How far the quickest plan may be above the lower bound before more are searched for.
+_GAP: Final = 0.01
 #: What a plan of the front needs at most, of the memory of the one before it.
 _LESS: Final = 0.99
 #: The number of plans with the least predicted memory of which one may fit.
@@ -235,8 +237,9 @@ def _quickest(problem: Problem, search: Search, limit: float, seconds: float = m
     near = sorted(
         (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit), key=lambda p: p.seconds
     )
+    fits = [p for p in near[_MOST_TIGHTENED:] if p.cost.memory <= limit]
     plans = itertools.chain(
-        (Plan(problem, p) for p in near[:_MOST_TIGHTENED]), _smallest(problem, near[_MOST_TIGHTENED:])
+        (Plan(problem, p) for p in near[:_MOST_TIGHTENED] + fits[:1]), _smallest(problem, near[_MOST_TIGHTENED:])
     )
     return next((p for p in plans if p.fits(limit)), None)
 
@@ -245,6 +248,8 @@ def _front(problem: Problem, search: Search, point: Point, limit: float | None) 
     """The plans of the front, from the quickest that fits by `sh.memory`."""
     first = Plan(problem, point)
     if limit is not None and not search.timed_out:
+        if point.seconds > (1 + _GAP) * (search.bound(limit) or 0.0):
+            search.vary(point)
         first = _quickest(problem, search, limit, point.seconds * (1 - 1e-6)) or first
         limit = max(limit, float(first.point.cost.memory))  # the predicted memory may exceed it
     first.bound = search.bound(limit)
