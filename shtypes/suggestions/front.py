@@ -102,8 +102,8 @@ class Suggestions(Sequence[Plan], Report):
     def tables(self) -> list[Table]:
         """The decisions of the quickest plan, and the front."""
         first = self.plans[0]
-        rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.memory)) for p in self.plans]
-        headings = ("ms", "", "memory")
+        rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.quick_memory)) for p in self.plans]
+        headings = ("ms", "", "predicted memory" if first.is_long else "memory")
         edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
         note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
@@ -113,7 +113,7 @@ class Suggestions(Sequence[Plan], Report):
         marks = [
             Mark(m, p.seconds, f"{i}: {p.seconds * 1e3:,.4g} ms, {size(m)}", i == 1)
             for i, p in enumerate(self.plans, 1)
-            for m in [float(p.memory)]
+            for m in [float(p.quick_memory)]
         ]
         line = None if self.limit is None else (self.limit, f"bound {size(self.limit)}")
         return [front("time against memory", marks, ("memory on each device", "step"), line)]
@@ -122,7 +122,7 @@ class Suggestions(Sequence[Plan], Report):
         """A page with a plot of the front, the quickest plan, and the decisions of the others."""
         others: list[Table | Text] = []
         for i, plan in enumerate(self.plans[1:], 2):
-            what = f"{plan.predicted}, memory {size(plan.memory)}"
+            what = f"{plan.predicted}, memory {size(plan.quick_memory)}"
             others += [Text(f"suggestion {i} of {len(self)}: {what}"), *plan.tables()]
         return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 
@@ -189,7 +189,7 @@ def _smaller(plans: Sequence[Plan]) -> list[Plan]:
     """The plans that need less memory than all before them."""
     smaller: list[Plan] = []
     for plan in plans:
-        if not smaller or plan.memory < _LESS * smaller[-1].memory:
+        if not smaller or plan.quick_memory < _LESS * smaller[-1].quick_memory:
             smaller.append(plan)
     return smaller
 

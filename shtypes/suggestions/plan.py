@@ -31,6 +31,8 @@ from shtypes.types.mesh import Mesh
 from shtypes.types.tables import Report, Table, Text
 from shtypes.types.target import target_text
 
+#: The most ops of a program of which the memory of each plan of the front is computed.
+_MOST_MEASURED: Final = 2000
 #: The relative tolerance of predicted bytes.
 _CLOSE: Final = 1e-3
 #: The most rows of a table.
@@ -240,6 +242,16 @@ class Plan(Report):
             if self.problem.costs.graph.has_cotangent(v)
         )
         return self.signature.memory.peak + math.ceil(self.problem.state * sum(trained))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its program has so many ops that `memory` takes seconds."""
+        return len(self.problem.program.ops) > _MOST_MEASURED
+
+    @property
+    def quick_memory(self) -> float:
+        """The ``memory``; of a long program what is predicted."""
+        return self.point.cost.memory if self.is_long else self.memory
 
     # display
 
