@@ -5,8 +5,8 @@ Under `implicit_comm` these results get the types of the arguments, so that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
@@ -14,11 +14,21 @@ from shtypes.core.physical import hidden_axes
 from shtypes.evaluation.value_info import cast_to_type, type_of
 from shtypes.types import ShType
 
-#: For each result, the index of the array argument whose next value it is, or None.
-Next = tuple[int | None, ...]
+
+class NextValue(NamedTuple):
+    """A result that is the next value of an argument, or its gradient."""
+
+    argument: int  # the index of the array argument
+    is_gradient: bool  # computed from it by a backward pass alone: it may stay a pending sum
 
 
-def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequence[Any]) -> Next:
+#: For each result, the argument whose next value it is, or None.
+Next = tuple[NextValue | None, ...]
+
+
+def next_values(
+    arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequence[Any], is_gradient: Callable[[int, int], bool]
+) -> Next:
     """Matches results to arguments: subtrees of the structure of an argument, then leaves at the same names.
 
     Args:
@@ -26,6 +36,7 @@ def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequ
         results: The results, with the index of each in its place.
         arrays: The types of the arrays, sharding types or JAX's.
         avals: JAX's types of the results.
+        is_gradient: Whether a result does not depend on an array but through a backward pass.
     """
     sources: list[int | None] = [None] * len(avals)
     containers: list[Any] = [
@@ -52,7 +63,7 @@ def next_values(arguments: Any, results: Any, arrays: Sequence[Any], avals: Sequ
         if sources[j] is None:
             ends = [(p, i) for p, i in named if path[-len(p) :] == p and _same_shape_and_dtype(arrays[i], avals[j])]
             sources[j] = max(ends, key=lambda end: len(end[0]), default=((), None))[1]
-    return tuple(sources)
+    return tuple([None if i is None else NextValue(i, is_gradient(j, i)) for j, i in enumerate(sources)])
 
 
 def _children(x: Any) -> Sequence[Any]:
@@ -68,12 +79,12 @@ def _same_shape_and_dtype(one: Any, other: Any) -> bool:
     return bool(one.shape == other.shape and one.dtype == other.dtype)
 
 
-def in_types_before(results: Sequence[Any], following: Next, arguments: Sequence[Any], *, gradients: bool) -> list[Any]:
-    """Reshards next values to their arguments' types; in a program with ``gradients``, not pending sums."""
+def in_types_before(results: Sequence[Any], following: Next, arguments: Sequence[Any]) -> list[Any]:
+    """Reshards next values to their arguments' types, but for gradients that are pending sums."""
     outs = []
     for y, at in zip(results, following, strict=True):
-        t = None if at is None else type_of(arguments[at])
-        outs.append(y if t is None or (gradients and hides(type_of(y))) else cast_to_type(y, t, "step"))
+        t = None if at is None or (at.is_gradient and hides(type_of(y))) else type_of(arguments[at.argument])
+        outs.append(y if t is None else cast_to_type(y, t, "step"))
     return outs
 
 

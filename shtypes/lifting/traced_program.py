@@ -24,7 +24,7 @@ from shtypes.core.call_expressions import argument_names
 from shtypes.core.jax_errors import PlainCode, Refusal
 from shtypes.dispatch.apply import is_array, is_typed
 from shtypes.errors import ShardingTypeError
-from shtypes.evaluation.at_specs import AtSpecs
+from shtypes.evaluation.at_specs import AtSpecs, is_backward
 from shtypes.evaluation.interpreter import evaluate_program
 from shtypes.evaluation.value_info import aval_of, mesh_of, noting, type_of
 from shtypes.lifting.next_values import Next, in_types_before, next_values
@@ -32,6 +32,7 @@ from shtypes.lifting.rows.collectives import spec_of
 from shtypes.programs.jit import JitFunction
 from shtypes.scopes.comm import note_undecided
 from shtypes.scopes.scope_rules import allows_implicit, speculative_tracing
+from shtypes.traced.dependence import dependences
 from shtypes.types import ShType
 
 #: Why the solver did not decide a program whose structure it knows.
@@ -194,7 +195,13 @@ class Program:
         arguments = jax.tree.unflatten(self.tree, [next(numbers) if s is None else None for s in self.static])
         results = jax.tree.unflatten(traced.tree, range(traced.tree.num_leaves))
         types = [x.type if is_typed(x) else aval_of(x) for x in call_args.arrays]
-        return next_values(arguments, results, types, [v.aval for v in traced.jaxpr.outvars])
+        reads = dependences(traced.jaxpr, is_backward) if has_backward(traced.jaxpr, bodies=True) else None
+        before = len(traced.outer_values)
+
+        def is_gradient(result: int, array: int) -> bool:
+            return reads is not None and before + array not in reads[result].operands
+
+        return next_values(arguments, results, types, [v.aval for v in traced.jaxpr.outvars], is_gradient)
 
     def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
         """Why the solver does not decide the program; empty if it does."""
@@ -210,7 +217,7 @@ class Program:
         if outs is None:
             note_undecided(self.f, self.undecided(traced, following, arrays) or _OTHER_CONSTANTS)
             outs = self._evaluate_op_by_op(traced, arrays)
-        return in_types_before(outs, following, arrays, gradients=has_backward(traced.jaxpr))
+        return in_types_before(outs, following, arrays)
 
     def _evaluate_op_by_op(self, traced: Traced, arrays: Sequence[Any]) -> list[Any]:
         at_specs = self._at_specs.fresh_copy()

@@ -96,7 +96,7 @@ def _inputs(traced: Traced, following: Next, arrays: Sequence[Any]) -> _Inputs:
     closed = with_inputs(jaxpr, [v for v, _ in plain], consts, [*(v for v, _ in typed), *jaxpr.invars])
     args = [*(c for _, c in typed), *traced.outer_values, *arrays]
     before = len(args) - len(arrays)
-    places = tuple([None if at is None else before + at for at in following])
+    places = tuple([at and at._replace(argument=before + at.argument) for at in following])
     return _Inputs(closed, consts, args, places, traced, not has_backward(closed, bodies=True))
 
 
@@ -173,28 +173,27 @@ def _decide(inputs: _Inputs) -> Decisions | str:
     """The decisions, if they send what was predicted or no more than greedy ops; else the reason why not."""
     mesh = next(t.mesh for t in inputs.types if t is not None)
     program, goal = _program(inputs), objective()
-    grad, gradients = inputs.grad, has_backward(inputs.jaxpr)
+    grad = inputs.grad
     if any(t is not None and t.mesh is not mesh for t in inputs.types):
         return "its arguments are on several meshes"
     if _objectives(program) - {goal}:  # each has its own
         return "it opens an `implicit_comm` with another objective"
 
     def run(evaluate: Callable[..., list[Any]], *args: Any) -> list[Any]:
-        return in_types_before(evaluate(args), inputs.following, args, gradients=gradients)
+        return in_types_before(evaluate(args), inputs.following, args)
 
     @functools.cache
     def greedy() -> tuple[Sent, Seen]:
         with recording_types() as seen:
             return _sent(functools.partial(run, functools.partial(_greedily, inputs)), inputs, grad), seen
 
-    results = [None if at is None else inputs.types[at] for at in inputs.following]
+    results = [(inputs.types[at.argument], at.is_gradient) if at else None for at in inputs.following]
     graph = Graph(
         program,
         mesh,
         grad=grad,
         types=inputs.types,
         results=results,
-        pending=gradients,
         seen=lambda op: greedy()[1].get(op.path),
     )
     costs, search = _search(graph, goal)

@@ -42,8 +42,7 @@ class Graph(OpOptions):
         mesh: The mesh.
         grad: Whether to price a backward pass.
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
-        results: With ``types``, the types of the results; None for free ones.
-        pending: Whether results of given types may be pending instead.
+        results: With ``types``, the types of the results, and whether each may be pending instead; None for free ones.
         seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
         fixed: Types of arguments from the user, as strings. Layers with others, or other ``types``, are not tied.
     """
@@ -55,8 +54,7 @@ class Graph(OpOptions):
         *,
         grad: bool,
         types: Sequence[ShType | None] | None = None,
-        results: Sequence[ShType | None] = (),
-        pending: bool = False,
+        results: Sequence[tuple[ShType | None, bool] | None] = (),
         seen: Callable[[Op], tuple[Types, Types] | None] = lambda op: None,
         fixed: Mapping[Value, str] | None = None,
     ) -> None:
@@ -82,7 +80,7 @@ class Graph(OpOptions):
         self._add_items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
-            t = results[i] if results else None
+            t, pending = (results[i] if results else None) or (None, False)
             if is_value(v) and (t is not None or not self.is_implicit):
                 free = [Option((s,), ()) for s in self._states(v, pending=pending)]
                 options = self.with_orders([free] * len(self.sizes))

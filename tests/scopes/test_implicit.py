@@ -551,6 +551,18 @@ def test_gradients_are_no_next_values() -> None:
         assert sh.implicit_comm(sh.lift(gradients))(params, x)["w"].type == params["w"].type.cotangent()
 
 
+@pytest.mark.parametrize("way", [lambda f: f, jax.jit, lambda f: lambda p, x: f(f(p, x), x)], ids=["", "jit", "twice"])
+def test_parameters_are_next_values_where_gradients_are_subtracted_linearly(way: Callable[..., Any]) -> None:
+    def step(params: Any, x: Any) -> Any:
+        grads = jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["q"]) @ p["o"]))(params)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, grads)
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        params = {"q": sh.abstract_array("f32[32, 32@tp]"), "o": sh.abstract_array("f32[32@tp, 32]")}
+        new = sh.check(sh.implicit_comm(sh.lift(way(step))), params, sh.abstract_array("f32[16@dp, 32]")).results
+        assert new == {name: p.type for name, p in params.items()}
+
+
 def test_a_program_with_constants_is_decided_as_a_whole() -> None:
     table = np.arange(32, dtype=np.float32).reshape(8, 4)
 
