@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from shtypes._compat.eqn_frames import Frame, frames_of
+from shtypes._compat.eqn_frames import Frame, of_frames
 from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of
 from shtypes.caches import Bounded
 from shtypes.context.frames import Owner
@@ -131,11 +131,14 @@ class _Where(NamedTuple):
     """The scopes and frames of an equation, which places are compared with."""
 
     scope: tuple[str, ...]
-    frames: list[Frame]
+    frames: tuple[Frame, ...]
+
+
+_frames_of: Final[Callable[[Any], tuple[Frame, ...]]] = of_frames(tuple)
 
 
 def _where(eqn: Any) -> _Where:
-    return _Where(scope_of(str(eqn.source_info.name_stack)), frames_of(eqn))
+    return _Where(scope_of(str(eqn.source_info.name_stack)), _frames_of(eqn))
 
 
 def is_backward(eqn: Any) -> bool:
@@ -180,6 +183,21 @@ def results(jaxpr: Any, place: str, outer_scopes: tuple[str, ...] = ()) -> list[
     return [result for run in runs for result in outputs(jaxpr, run)]
 
 
+def is_result(var: Any, eqn: Any, jaxpr: Any, place: str, outer_scopes: tuple[str, ...]) -> bool:
+    """Whether a variable that an equation in a place defines is a result of the place; from its run alone."""
+
+    def condition(where: _Where) -> bool:
+        return is_in(place, where, outer_scopes)
+
+    uses = {i for i, each in enumerate(jaxpr.eqns) if var in each.invars and not is_backward(each)}
+    uses |= {-1} if var in jaxpr.outvars else set()
+    first = here = next(i for i, each in enumerate(jaxpr.eqns) if each is eqn)
+    while first and condition(_where(jaxpr.eqns[first - 1])):
+        first -= 1
+    among = range(first, max(here, *uses) + 1)
+    return any(here in run and uses - {*run} for run in _runs(jaxpr, condition, among))
+
+
 def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
     """The results of the equations ``run`` that other equations of the forward pass use, or the jaxpr returns."""
     inside = set(run)
@@ -189,15 +207,16 @@ def outputs(jaxpr: Any, run: Sequence[int]) -> list[tuple[int, int]]:
     return sorted({defined[v] for v in used if v in defined})
 
 
-def _runs(jaxpr: Any, condition: Any) -> Iterator[list[int]]:
-    """Groups the indices of equations that satisfy ``holds`` by runs through the place.
+def _runs(jaxpr: Any, condition: Any, among: range | None = None) -> Iterator[list[int]]:
+    """Groups the indices of equations, ``among`` some in a row, that satisfy ``condition`` by runs through the place.
 
     A run ends at an equation that does not satisfy it, and before one at the stack of the run's first equation, of its
     primitive, that uses a result of the run. All equations of a call that JAX inlined have one stack.
     """
     run: list[int] = []
     defined: set[Any] = set()
-    for i, eqn in enumerate(jaxpr.eqns):
+    for i in range(len(jaxpr.eqns)) if among is None else among:
+        eqn = jaxpr.eqns[i]
         where = _where(eqn)
         if is_backward(eqn) or not condition(where):
             if run:
@@ -205,7 +224,7 @@ def _runs(jaxpr: Any, condition: Any) -> Iterator[list[int]]:
             run, defined = [], set()
             continue
         first = jaxpr.eqns[run[0]] if run else None
-        repeats = first is not None and eqn.primitive is first.primitive and where.frames == frames_of(first)
+        repeats = first is not None and eqn.primitive is first.primitive and where.frames == _frames_of(first)
         if repeats and any(not is_literal(v) and v in defined for v in eqn.invars):
             yield run
             run, defined = [], set()

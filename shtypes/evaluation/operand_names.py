@@ -12,7 +12,7 @@ from shtypes._compat.jaxprs import inner_jaxprs, is_literal, jaxpr_of, variables
 from shtypes.context.frames import Owner
 from shtypes.context.source_tree import Place, name_at
 from shtypes.dispatch.apply import is_typed
-from shtypes.evaluation.at_specs import is_backward, outputs, results, scope_of
+from shtypes.evaluation.at_specs import is_backward, is_result, outputs, scope_of
 from shtypes.evaluation.frames import Body, Source, Step, is_in_vmap, is_undifferentiated, source_of_var
 from shtypes.types import ShType
 
@@ -325,8 +325,5 @@ def _at_place(step: Step, maker: Step, var: Any) -> Name | None:
     if scope and scope != own_scope:
         candidates.append("/".join((*body.scope, *scope)))
     candidates += [f.place for f in frames_of(maker.eqn) if f.kind is Owner.INSTALLED]
-    jaxpr = body.jaxpr
-    place = next(
-        (p for p in candidates if var in (jaxpr.eqns[i].outvars[j] for i, j in results(jaxpr, p, body.scope))), None
-    )
+    place = next((p for p in candidates if is_result(var, maker.eqn, body.jaxpr, p, body.scope)), None)
     return None if place is None else Name(place=place)

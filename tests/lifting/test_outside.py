@@ -193,3 +193,33 @@ def test_a_fix_gives_a_place_one_type() -> None:
     fixes = [re.findall(r'"([^"]*)": ', fix.code) for fix in caught.value.fixes]
     assert fixes
     assert all(len(set(places)) == len(places) for places in fixes)
+
+
+def test_a_place_for_a_fix_is_found_from_its_own_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+def f(x, w):
+    for _ in range(steps):
+        x = x * 2
+    with jax.named_scope("product"):
+        y = x @ w
+    return jnp.tanh(y)
+"""
+    asked: list[Any] = []
+    found = at_specs.is_in
+
+    def is_in(*args: Any) -> bool:
+        asked.append(args)
+        return found(*args)
+
+    monkeypatch.setattr(at_specs, "is_in", is_in)
+
+    def asked_of(steps: int) -> int:
+        names: dict[str, Any] = {"jax": jax, "jnp": jnp, "steps": steps}
+        exec(compile(text, "no_file.py", "exec"), names)
+        asked.clear()
+        x, w = (sh.abstract_array(t, mesh=sh.abstract_mesh({"tp": 2})) for t in ("f32[8, 8@tp]", "f32[8@tp, 8]"))
+        with pytest.raises(sh.ShardingTypeError, match=r'at=\{"product"'):
+            sh.lift(names["f"])(x, w)
+        return len(asked)
+
+    assert asked_of(1) == asked_of(30) > 0
