@@ -169,7 +169,7 @@ def refuse_offload(decision: Any) -> Any:
 
 def for_typed(policy: Policy | None) -> Policy | None:
     """Wraps a policy for programs with typed values."""
-    return policy if policy is None or getattr(policy, "knows_types", False) else ForTyped(policy)
+    return ForTyped(policy) if policy and not getattr(policy, "knows_types", False) else policy
 
 
 def save_anything_except_these_names(*names: str) -> Policy:

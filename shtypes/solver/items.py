@@ -178,7 +178,7 @@ RESHARD: Final = Primitive("reshard")
 
 def _policy_saves(checkpoint: Any, primitive: Any, avals: Sequence[Any], params: Mapping[str, Any]) -> bool:
     policy = checkpoint.params["policy"]
-    return policy is not None and saves(policy(primitive, *avals, **params))
+    return bool(policy) and saves(policy(primitive, *avals, **params))
 
 
 def saves_reshards(checkpoint: Any) -> bool:

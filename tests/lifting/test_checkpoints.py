@@ -183,6 +183,22 @@ def test_implicit_comm_lets_xla_undo_what_the_program_lets_it_undo(prevent: Any)
             assert barriers(sh.jit(run), x, w) == wanted
 
 
+def test_a_policy_that_is_false_is_none_as_in_jax() -> None:
+    false: Any = False
+
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.sum(of_policy(false)(x, w) ** 2)
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        x, w = sh.abstract_array("f32[8@x, 4]"), sh.abstract_array("f32[4, 4]")
+        for run in (
+            sh.lift(loss),
+            sh.implicit_comm(sh.lift(loss)),
+            lambda x, w: sh.sum(jax.checkpoint(sh.sin, policy=false)(x @ w)),
+        ):
+            sh.check(sh.grad(lambda *args, run=run: sh.all_reduce(run(*args))), x, w)
+
+
 def test_a_policy_that_offloads_is_refused() -> None:
     names = {"names_which_can_be_saved": ["h"], "names_which_can_be_offloaded": ["g"]}
     policy = policies.save_and_offload_only_these_names(**names, offload_src="device", offload_dst="pinned_host")

@@ -94,7 +94,7 @@ def _checkpoint(eqn: Any, operands: list[Any]) -> list[Any]:
     body, params = eqn.params["jaxpr"], eqn.params
     if not any(isinstance(x, jax.core.Tracer) for x in operands):
         return evaluate_closed(body, operands)
-    policy, policies, split = params["policy"], policies_in_force(), Split(operands)
+    policy, policies, split = params["policy"] or None, policies_in_force(), Split(operands)  # falsy is none, as in JAX
     if policy not in (None, jax.checkpoint_policies.everything_saveable, jax.checkpoint_policies.nothing_saveable):
         policy, policies = ByMarks(policy), (*policies, policy)
 
