@@ -24,6 +24,7 @@ from shtypes._compat.jaxprs import bind_eqn, equations, is_literal, jaxpr_of, li
 from shtypes._compat.local_axes import Axes, plain_aval, trace, untracked
 from shtypes._compat.program_mesh import (
     ProgramMesh,
+    constants,
     is_of_program,
     on_mesh,
     program_mesh,
@@ -72,7 +73,7 @@ def needed(closed: Any) -> tuple[Any, tuple[Any, ...]]:
     """The open jaxpr without dead equations, and its constants."""
     jaxpr = jaxpr_of(closed)
     live, _ = _dce(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)
-    return live, tuple(closed.consts)
+    return live, constants(closed)
 
 
 def as_written(eqn: Any, lines: Any) -> contextlib.AbstractContextManager[Any]:

@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType
 
 from shtypes._compat import private
+from shtypes._compat.jaxprs import captured
 from shtypes._compat.symbolic_specs import ByAxis, by_jax, spec_like
+from shtypes.caches import NotesOn
 from shtypes.context.eqn_source import plain_trace
 from shtypes.context.scope import attribute_set
 from shtypes.context.user_line import placed
@@ -133,6 +136,23 @@ def program_mesh_in_context() -> ProgramMesh | None:
 def is_of_program(aval: Any) -> bool:
     """Whether a type of JAX's is that of a value in a plain program."""
     return type(getattr(getattr(aval, "sharding", None), "mesh", None)) is ProgramMesh
+
+
+_ArrayImpl: Final = private("jax._src.array", "ArrayImpl")
+#: By a constant that was computed while a plain program was traced, its elements.
+_elements: Final[NotesOn[Any]] = NotesOn()
+
+
+def constants(closed: Any) -> tuple[Any, ...]:
+    """The constants of a program. One computed in it, by `jax.ensure_compile_time_eval`, leaves the program's mesh."""
+    return tuple(map(_constant, captured(closed)))
+
+
+def _constant(x: Any) -> Any:
+    if type(x) is not _ArrayImpl or not is_of_program(x.aval):
+        return x
+    known = _elements.get(x)
+    return _elements.put(x, np.asarray(x)) if known is None else known
 
 
 def sees_plain() -> bool:
@@ -249,7 +269,7 @@ _TYPES: Final[dict[Any, Any]] = private("jax._src.core", "pytype_aval_mappings")
 _SEEN: Final = tuple(
     kind
     for kind in (
-        private("jax._src.array", "ArrayImpl"),
+        _ArrayImpl,
         private("jax._src.random.prng", "PRNGKeyArray"),
         jax.core.Tracer,
         private("jax._src.interpreters.partial_eval", "DynamicJaxprTracer"),

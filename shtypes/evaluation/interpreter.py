@@ -14,7 +14,6 @@ from shtypes._compat import trace_context
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import (
     bind_eqn,
-    captured,
     has_zero_derivative,
     is_literal,
     jaxpr_of,
@@ -22,6 +21,7 @@ from shtypes._compat.jaxprs import (
     vars_with_cotangents,
 )
 from shtypes._compat.plain_programs import as_written, bind_plain
+from shtypes._compat.program_mesh import constants
 from shtypes._compat.tracing import refuse_escaped
 from shtypes._compat.typed import is_of_typed, is_typed_var
 from shtypes.caches import COMPILED, Bounded, Static
@@ -74,7 +74,7 @@ def _types(values: Sequence[Any]) -> list[ShType | None]:
 
 def evaluate_closed(closed: Any, args: Sequence[Any]) -> list[Any]:
     """Evaluates a closed jaxpr inside the current equation."""
-    return evaluate(jaxpr_of(closed), captured(closed), args)
+    return evaluate(jaxpr_of(closed), constants(closed), args)
 
 
 def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:

@@ -583,3 +583,14 @@ def test_a_constant_of_compile_time_may_be_remembered() -> None:
         for n in (8, 16):
             y = sh.lift(lambda x: x @ mask(4))(sh.abstract_array(f"f32[{n}@dp,4]"))
             assert str(y.type) == f"f32[{n}@dp,4]"
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.checkpoint], ids=["", "jit", "checkpoint"])
+def test_a_constant_of_compile_time_sends_nothing(around: Callable[..., Any]) -> None:
+    def f(x: Any) -> Any:
+        with jax.ensure_compile_time_eval():
+            mask = jnp.tril(jnp.ones((4, 4)))
+        return x @ mask[:, ::-1]
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})), sh.no_comm():
+        assert not sh.ledger(sh.jit(sh.lift(around(f))), sh.abstract_array("f32[8@dp,4]")).not_covered
