@@ -161,6 +161,9 @@ def _program(inputs: _Inputs) -> Program:
 
 def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:
     """The decisions for a program and its gradient, or for the program alone if JAX has no gradient of it."""
+    loops = [op for op in _program(inputs).ops if op.name == "while"]
+    if any(v.differentiated for op in loops for v in op.results):  # as JAX finds below
+        inputs = inputs._replace(grad=False)
     try:
         return _decide(inputs)
     except ShardingTypeError as error:

@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.solver import complete
+from shtypes.solver.graph import Graph
 from tests.tools.cli.running import Run, runner
 
 MESH = sh.abstract_mesh({"tp": 4})
@@ -82,6 +83,18 @@ def test_what_has_no_gradient_is_decided_by_its_forward_pass(last: Callable[[Any
     types = "f32[8@x, 16]", "f32[16, 32@y]", "f32[32@y, 64]", "f32[64@y, 16]"
     f = sh.implicit_comm(sh.lift(lambda x, a, b, c: last(jnp.tanh(jnp.tanh(x @ a) @ b) @ c)))
     assert sh.ledger(f, *map(sh.abstract_array, types)).total.bytes == 320  # op by op 448
+
+
+def test_a_program_with_a_while_loop_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = []
+
+    def counted(*args: Any, grad: bool, **kwargs: Any) -> Any:
+        gradients.append(grad)
+        return Graph(*args, grad=grad, **kwargs)
+
+    monkeypatch.setattr(complete, "Graph", counted)
+    sh.check(lifted(lambda x, w: looped(x @ w)), *TYPES, mesh=MESH)
+    assert gradients == [False]
 
 
 @pytest.mark.parametrize("how", [lifted, sh.implicit_comm], ids=["lift", "decorated"])
