@@ -241,8 +241,8 @@ def _user_frame(frames: Sequence[Frame]) -> Frame | None:
 def times_of(step: Step, frame: Frame | None = None) -> int:
     """The number of times that an expression runs: in loops of Python and of the program, and in functions.
 
-    It is the user's innermost one for an equation, or that of another of its frames. 0 if the equation's operands have
-    other shapes at other times, or other dims inside `jax.vmap`, for which a fix there cannot name a type.
+    It is the user's innermost one for an equation, or that of another of its frames. 0 if the equation's operands or
+    results have other shapes at other times, or other dims inside `jax.vmap`, for which a fix there names no type.
     """
     eqn, body = step.eqn, step.body
     while body.outer is not None and any(jaxpr_of(j) is body.jaxpr for j, _ in inner_jaxprs(body.outer.eqn)):
@@ -251,7 +251,7 @@ def times_of(step: Step, frame: Frame | None = None) -> int:
     here = within[-1] if within else None
     runs = [*_runs_of(eqn.primitive, body.jaxpr, here)]
     alike = [run for run in runs if _within(run.eqn, frame) == within and is_backward(run.eqn) == backward]
-    shapes = {tuple(v.aval for v in run.eqn.invars) for run in alike}
+    shapes = {tuple(v.aval for v in (*run.eqn.invars, *run.eqn.outvars)) for run in alike}
     mapped = {run.is_mapped for run in runs if here in _innermost(run.eqn)[0]}
     return sum(run.times for run in alike) * times_of_body(body) if len(shapes) == 1 and len(mapped) < 2 else 0
 

@@ -681,6 +681,22 @@ def run(x):
 """,
         r"rows",
     ),
+    "of operands of one shape": (
+        """
+def padded(x, width):
+    return jnp.pad(x, [(0, width), (0, 0)], "wrap")
+
+def several(x):
+    first = padded(x, 1)
+    for width in (0, 1):
+        x = padded(x * 1, width)
+    return x, first
+
+def run(x):
+    return jnp.tanh(several(x)[0])
+""",
+        r"jnp\.pad",
+    ),
     "by one function for some shapes, and by another for others": (
         """
 def run(x):
