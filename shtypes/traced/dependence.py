@@ -26,7 +26,7 @@ Ends = Callable[[Any], bool]
 _INDEPENDENT: Final = Dependence()
 
 
-def dependences(program: Any, ends: Callable[[Any], bool] = lambda eqn: False) -> list[Dependence]:
+def dependences(program: Any, ends: Ends = lambda eqn: False) -> list[Dependence]:
     """The dependence of each result of a closed jaxpr.
 
     Bodies of loops, branches and calls are analysed; a result of any other equation depends on all its operands, or on
