@@ -62,6 +62,7 @@ class Graph(OpOptions):
         of_inputs: Mapping[Value, Any] = fixed or dict(zip(program.inputs, types or (), strict=False))
         self._fixed = {v.id: t for v, t in of_inputs.items()}
         self.nodes: list[Node] = []
+        self._distinct: dict[Any, Any] = {}  # the options of all nodes but ops: equal ones are one object
         self.source: dict[int, tuple[Node, int]] = {}  # by value: its node, and the index of the result
         self.shared: dict[int, Node] = {}  # by value: its shared copy
         self.saved: set[int] = set()  # values that are residuals of the backward pass in the states of their results
@@ -178,6 +179,7 @@ class Graph(OpOptions):
         **more: Any,
     ) -> Node:
         per_axis = options if isinstance(options, tuple) else self.with_orders([options] * len(self.sizes))
+        per_axis = per_axis if kind == "op" else self._distinct.setdefault(per_axis, per_axis)
         node = Node(len(self.nodes), kind, per_axis, operands, results, times, **more)
         node.reruns = self.repeats.counts[results[0].id] if results else 0
         self.nodes.append(node)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from shtypes.analysis.flops import is_convolution
+from shtypes.caches import Bounded
 from shtypes.solver.axis_states import REDUCED
 from shtypes.solver.graph import Graph
 from shtypes.solver.items import is_value
@@ -37,6 +39,14 @@ class OpComm(Rows):
         self._across_comm: dict[Any, CommPerByte] = {}
         #: By decision: what an op refuses, whatever its options along the other axes.
         self._refused: dict[int, set[Part]] = {}
+        self._changes: Counter[int] = Counter()  # by decision: of its prices
+        self._comm_cache: Bounded[tuple[Any, Any]] = Bounded()
+
+    def form(self, node: Node) -> Any:
+        """What the communication of a node depends on: the same for ops that differ in the values that they take."""
+        values, leader = [*map(id, node.operands)], node.leader
+        changes = self._changes[leader.id]
+        return id(leader.options), *map(values.index, values), changes and (leader.id, changes)
 
     def domain(self, node: Node, axes: Sequence[int], fixed: Assignment) -> Any:
         """The valid rows that an op can compute; see `Rows.domain`."""
@@ -52,10 +62,14 @@ class OpComm(Rows):
         If it is not the sum over the axes, all of it is along the slowest one: at least the most along one axis, until
         it is priced. Where ops choose for themselves, it is infinite for what sends more forward than a gather.
         """
+        key = self.form(node), rows.tobytes()
+        return self._comm_cache.get_or_create(key, lambda: self._new_comm(node, rows))
+
+    def _new_comm(self, node: Node, rows: Any) -> tuple[Any, Any]:
         options = self._options[node.leader.id]
         per_axis = np.stack([o.sent[rows[:, a]] for a, o in enumerate(options)])
         work = np.max([o.work[rows[:, a]] for a, o in enumerate(options)], 0)  # fixed parts are not done twice
-        row_comm = self._row_comm.setdefault(node.leader.id, {})
+        row_comm = self._row_comm.get(node.leader.id, {})
         if not row_comm and not any(o.across.any() for o in options):
             return per_axis, work
         not_sums = (per_axis[:, :, 0] > 0).sum(0) > 1
@@ -108,6 +122,7 @@ class OpComm(Rows):
                     comm = self.graph.comm_per_byte(node, self.chosen(node, of), [a for a, _ in across])
                     self._across_comm[node.id, *across] = comm or FORBIDDEN
             changed.add(node.id)
+        self._changes.update(changed)
         return changed
 
     def _is_unpriced(self, node: Node, across: Sequence[tuple[int, int]]) -> bool:
@@ -131,7 +146,7 @@ class OpComm(Rows):
         Forbids rows whose results differ from those of the typed op. Unless the plan ``types``, it also
         forbids the rows and options that an op refuses.
         """
-        changed = False
+        changed = set()
         for node in self.graph.decisions:
             row = assignment[node.id]
             row_comm = self._row_comm.setdefault(node.id, {})
@@ -143,11 +158,12 @@ class OpComm(Rows):
             if sent is None or sent == FORBIDDEN:
                 row_comm[row] = FORBIDDEN
                 self._note_refused(node, row)
-                changed = True
+                changed.add(node.id)
             elif not np.allclose(sent[:2], self.comm_per_byte(node, np.array([row]))[0][:, 0].sum(0), rtol=1e-3):
                 row_comm[row] = sent
-                changed = True
-        return changed
+                changed.add(node.id)
+        self._changes.update(changed)
+        return bool(changed)
 
     def _note_refused(self, node: Node, row: Sequence[int]) -> None:
         """Notes the options along one axis, and the pairs of a row, that an op refuses with no others."""

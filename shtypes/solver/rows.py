@@ -62,13 +62,13 @@ class Rows:
             every if a in axes else self._alike(node, a, fixed[node.id][a], every)
             for a, every in enumerate(self._allowed(node))
         ]
-        rows = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(self.sizes))
         shapes = tuple([isinstance(x, Value) and x.shape for x in (*node.results, *node.operands)])
-        key = node.kind, self._sums_gradient(node), node.options, shapes, rows.tobytes()
-        return self._rows_cache.get_or_create(key, lambda: self._fitting(node, rows))
+        key = node.kind, self._sums_gradient(node), id(node.options), shapes, *map(tuple, ranges)
+        return self._rows_cache.get_or_create(key, lambda: self._fitting(node, ranges))
 
-    def _fitting(self, node: Node, rows: Any) -> Any:
-        """The rows of options whose states values can have together."""
+    def _fitting(self, node: Node, ranges: Sequence[Sequence[int]]) -> Any:
+        """The rows of these options whose states values can have together."""
+        rows = np.array([*itertools.product(*ranges)], np.int64).reshape(-1, len(self.sizes))
         ok, fronts = np.ones(len(rows), bool), np.zeros(rows.shape, bool)
         states = [(v, self.result_states(node, rows, i)) for i, v in enumerate(node.results)]
         states += [(x, self.operand_states(node, rows, i)) for i, x in enumerate(node.operands) if isinstance(x, Value)]
@@ -118,7 +118,7 @@ class Rows:
             each = [(o.operands if of_operands else o.results)[rows[:, a], i] for a, o in enumerate(options)]
             return in_order(np.stack(each, -1))
 
-        return self._states_cache.get_or_create((node.leader.id, i, of_operands, rows.tobytes()), states)
+        return self._states_cache.get_or_create((id(node.leader.options), i, of_operands, rows.tobytes()), states)
 
     @staticmethod
     def row(node: Node, assignment: Assignment) -> Any:

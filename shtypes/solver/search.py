@@ -19,7 +19,7 @@ from shtypes.context.scope import attribute_set
 from shtypes.errors import ShardingTypeError
 from shtypes.solver.bounds import ROUNDED, Values, total_of
 from shtypes.solver.elimination import QUICK_ENTRIES
-from shtypes.solver.factors import Factor, Measure, combined, with_varied_memory
+from shtypes.solver.factors import Measure, combined, with_varied_memory
 from shtypes.solver.minimize import minimize
 from shtypes.solver.progress import Progress, report
 from shtypes.solver.rows import Assignment, Domains
@@ -108,7 +108,6 @@ class Search:
         self.block = min(block, len(self.axes))
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.visited: list[Point] = []
-        self._all_axes: tuple[Domains, list[Factor]] | None = None
         self._bounds: list[tuple[float, float]] = []  # prices of a byte, with the minimum of the objective
         self._minima: dict[tuple[float | None, ...], tuple[Assignment, float]] = {}  # by axes, prices and fixed options
         self._weights = (1.0, 1.0)
@@ -118,7 +117,7 @@ class Search:
 
     def reset(self) -> None:
         """Forgets all results, after a change of the costs."""
-        self.visited, self._all_axes, self._bounds, self._minima = [], None, [], {}
+        self.visited, self._bounds, self._minima = [], [], {}
 
     @property
     def timed_out(self) -> bool:
@@ -161,21 +160,16 @@ class Search:
     ) -> tuple[Assignment, float, bool]:
         """The minimum, and whether it is exact."""
         cached = self.exact and len(axes) == len(self.axes)
-        nodes, best, factors = self.costs.graph.decisions, fixed, list[Factor]()
-        domains, changed, minimum = dict[int, Any](), {n.id for n in nodes}, None
-        if cached and self._all_axes is not None:
-            (domains, factors), changed = self._all_axes, set()
+        nodes, best, minimum = self.costs.graph.decisions, fixed, None
         while True:
-            domains = {n.id: self.costs.domain(n, axes, fixed) if n.id in changed else domains[n.id] for n in nodes}
+            domains = {n.id: self.costs.domain(n, axes, fixed) for n in nodes}
             for n in nodes:
                 if not len(domains[n.id]):
                     name = n.op.name if n.op else n.kind
                     raise ShardingTypeError(f"no type fits `{name}` with what is fixed")
-            factors = list(self.costs.factors(domains, factors, changed)) if changed else factors
-            if cached:
-                self._all_axes = domains, factors
+            sizes, factors = {i: len(d) for i, d in domains.items()}, self.costs.factors(domains)
             priced = factors if self._varied is None else with_varied_memory(factors, self._varied)
-            sizes, tables = {i: len(d) for i, d in domains.items()}, combined(priced, byte, reshard, self._weights)
+            tables = combined(priced, byte, reshard, self._weights)
             self.solves += 1
             self._report()
 
@@ -196,7 +190,7 @@ class Search:
             solve = functools.partial(minimize, sizes, tables, start, self._check_time, offer)
             minimum = solve(quick=quick) if quick else solve(begin=begin, proves=not self.gap)
             best = rows_of(minimum.values)
-            if not (changed := self.costs.price_across(best, domains)):
+            if not self.costs.price_across(best, domains):
                 break
         if cached and not reshard and self._varied is None:
             self._bounds.append((byte, minimum.bound))
@@ -326,7 +320,7 @@ class Search:
             n.id: self.costs.domain(n, self.axes, {n.id: self.costs.first_options(n)})
             for n in self.costs.graph.decisions
         }
-        if sum(len(domains[u.node.leader.id]) ** 2 for u, *_ in self.costs.uses) > _RELAXED_ENTRIES:
+        if sum(len(domains[u.node.leader.id]) ** 2 for u, *_ in self.costs.uses.values()) > _RELAXED_ENTRIES:
             return None
         bounds = []
         for out in {link: a for a, link in zip(self.axes, links, strict=True)}.values():  # one of equal axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -30,8 +30,8 @@ from shtypes.types import ShType
 FUSED: Final = 0.4
 _LEAST_FUSED: Final = 0.05
 
-#: The most entries of a cached factor.
-_MOST_CACHED: Final = 4096
+#: The most tables that are remembered: those of the uses of a program, of which many are alike.
+_MOST_TABLES: Final = 8192
 #: The most transfers that are remembered: those of several assignments.
 _MOST_TRANSFERS: Final = 32768
 #: The most assignments of which all transfers are remembered: a plan has those with which it was priced.
@@ -64,28 +64,16 @@ class Costs(UseCosts):
     ) -> None:
         super().__init__(graph, prices, weights, by_bytes=by_bytes)
         self.device, self.state, self.fused = device, state, FUSED
-        self._factor_cache: dict[Any, Factor] = {}
+        self._table_cache: Bounded[list[Measure]] = Bounded(_MOST_TABLES)
         self._transfer_cache: Bounded[Transfer] = Bounded(_MOST_TRANSFERS)
         self._group_cache: Bounded[list[list[Transfer]]] = Bounded(_MOST_PRICED)
-        self.nodes, self.uses = self._group_repeated()
-        self._sharing = Sharing(graph, [use for some in self.uses for use in some], self._cotangent_from)
+        #: Those with equal costs in all assignments together: of repeated layers.
+        self.nodes, self.uses = self._grouped_nodes(), self._grouped_uses()
+        self._sharing = Sharing(graph, [*itertools.chain(*self.uses.values())], self._cotangent_from)
         #: The results that the caller has to reduce if they are pending.
         free = enumerate(graph.program.outputs if graph.is_implicit else [])
         nodes = ((v, graph.results.get(i) or Node(-1, "result", (), [v], [], 1)) for i, v in free if is_value(v))
         self.free_results = [Use(node, 0, v, 1) for v, node in nodes]
-
-    def price_across(self, assignment: Assignment, domains: Domains) -> set[int]:
-        """`OpComm.price_across`, after which the factors of the nodes with new prices are others."""
-        changed, factors = super().price_across(assignment, domains), self._factor_cache.items()
-        self._factor_cache = {k: f for k, f in factors if k[0] == "use" or changed.isdisjoint(f.ids)}
-        return changed
-
-    def correct(self, assignment: Assignment, *, types: bool) -> bool:
-        """`OpComm.correct`, after which factors are others if any price changed."""
-        changed = super().correct(assignment, types=types)
-        if changed:
-            self._factor_cache.clear()
-        return changed
 
     # unary factors
 
@@ -93,7 +81,9 @@ class Costs(UseCosts):
         """Sets the part of memory traffic that is left after fusion, so that undivided work takes so many seconds."""
         row, totals = np.zeros((1, len(self.sizes)), np.int64), []
         for self.fused in (0.0, 1.0):
-            totals.append(sum(len(some) * float(np.sum(self.node_cost(some[0], row).seconds)) for some in self.nodes))
+            totals.append(
+                sum(len(some) * float(np.sum(self.node_cost(some[0], row).seconds)) for some in self.nodes.values())
+            )
         products, traffic = totals[0], totals[1] - totals[0]
         self.fused = min(max((seconds - products) / traffic, _LEAST_FUSED), 1.0) if traffic else FUSED
 
@@ -180,49 +170,48 @@ class Costs(UseCosts):
 
     # all factors
 
-    def _group_repeated(self) -> tuple[list[list[Node]], list[list[Use]]]:
-        """Groups nodes and uses with equal costs in all assignments: those of repeated layers."""
-        graph = self.graph
+    def _node_form(self, node: Node) -> Any:
+        """What the cost of a node depends on beside its rows and what it sends by itself."""
+        graph, op = self.graph, node.op
+        values = tuple(
+            (v.nbytes, graph.has_cotangent(v), trip_count(v.within), self._kept(v), v.id in graph.sliced)
+            for v in node.results
+        )
+        of_op = op and (graph.is_live(node), graph.in_no_comm(node), is_annotation(op.eqn) and op.id)
+        return node.kind, node.times, node.reruns, values, of_op
+
+    def _use_form(self, use: Use) -> Any:
+        """What the cost of a use depends on beside the states."""
+        graph, v, op = self.graph, use.value, use.node.op
+        of_cotangent = graph.use_has_cotangent(use), graph.sums_gradient(v), graph.fuses_cotangent(use)
+        of_op = op and (graph.in_no_comm(use.node), is_annotation(op.eqn))
+        return v.nbytes, self._saved_bytes(use), graph.reshard_runs(use), use.times, of_cotangent, of_op
+
+    def _grouped_nodes(self) -> dict[Any, list[Node]]:
         nodes: dict[Any, list[Node]] = {}
-        for node in graph.nodes:
-            if node.id in graph.again:
-                continue
-            attributes = tuple((self._kept(v), v.id in graph.sliced, v.differentiated) for v in node.results)
-            nodes.setdefault((node.leader.id, attributes, node.reruns), []).append(node)
-        uses: dict[Any, list[Use]] = {}
+        for node in self.graph.nodes:
+            if node.id not in self.graph.again:
+                nodes.setdefault((node.leader.id, self._node_form(node)), []).append(node)
+        return nodes
+
+    def _grouped_uses(self) -> dict[Any, list[Use]]:
+        graph, uses = self.graph, dict[Any, list[Use]]()
         for use in [*(Use(n, 0, n.operands[0], n.times) for n in graph.shared.values()), *graph.uses()]:
-            source, k = graph.source[use.value.id]
-            copy = graph.shared.get(use.value.id)
-            same = (self._saved_bytes(use), graph.reshard_runs(use), use.times, graph.use_has_cotangent(use))
-            ids = (source.leader.id, k, None if copy is None else copy.leader.id, use.node.leader.id, use.operand)
-            uses.setdefault((ids, same), []).append(use)
-        return list(nodes.values()), list(uses.values())
+            (source, k), copy = graph.source[use.value.id], graph.shared.get(use.value.id)
+            ids = source.leader.id, copy and copy.leader.id, use.node.leader.id
+            uses.setdefault((ids, (k, use.operand, self._use_form(use))), []).append(use)
+        return uses
 
-    def factors(
-        self, domains: Domains, before: Sequence[Factor] = (), changed: Collection[int] = ()
-    ) -> Iterator[Factor]:
-        """All factors of the objective; repeated ones are one, multiplied.
-
-        Those ``before`` are returned again but where decisions have ``changed``.
-        """
-        rows, old = {i: d.tobytes() for i, d in domains.items()}, iter(before)
-
-        def factor_of(ids: tuple[int, ...], key: Any, costs: Callable[[], list[Measure]], count: int) -> Factor:
-            if (one := next(old, None)) is not None and not any(i in changed for i in ids):
-                return one
-            key = *key, *(rows[i] for i in ids)
-            if (factor := self._factor_cache.get(key)) is None:
-                factor = Factor(ids, [cost.times(count, reshards=1) for cost in costs()])
-                if factor.alternatives[0].comm.size <= _MOST_CACHED:
-                    self._factor_cache[key] = factor
-            return factor
-
-        for i, nodes in enumerate(self.nodes):
-            alone = functools.partial(self._alone, nodes[0], domains)
-            yield factor_of((nodes[0].leader.id,), ("node", i), alone, len(nodes))
-        for i, uses in enumerate(self.uses):
-            ids = (*(n.leader.id for n, _ in self._sources(uses[0])), uses[0].node.leader.id)
-            yield factor_of(ids, ("use", i), functools.partial(self._alternatives, uses[0], domains), len(uses))
+    def factors(self, domains: Domains) -> Iterator[Factor]:
+        """All factors of the objective; repeated ones are one, multiplied."""
+        keys = {n.id: (id(n.options), domains[n.id].tobytes()) for n in self.graph.decisions}
+        for (i, form), some in self.nodes.items():
+            yield Factor((i,), [self._alone(some[0], form, domains[i]).times(len(some), reshards=1)])
+        for (_, form), (use, *more) in self.uses.items():
+            ids = (*(n.leader.id for n, _ in self._sources(use)), use.node.leader.id)
+            alternatives = functools.partial(self._alternatives, use, domains)
+            costs = self._table_cache.get_or_create((form, *map(keys.get, ids)), alternatives)
+            yield Factor(ids, [cost.times(1 + len(more), reshards=1) for cost in costs])
         for use in self.free_results:
             node, states = self._returned(use)
             yield Factor((node.leader.id,), [self._finish_cost(use, states(domains[node.leader.id]))])
@@ -244,8 +233,10 @@ class Costs(UseCosts):
             sources.append((copy, functools.partial(self.operand_states, copy, i=0)))
         return sources
 
-    def _alone(self, node: Node, domains: Domains) -> list[Measure]:
-        return [self.node_cost(node, domains[node.leader.id])]
+    def _alone(self, node: Node, form: Any, rows: Any) -> Measure:
+        """`node_cost`, which nodes of one form have in common."""
+        key = form, self.form(node), rows.tobytes()
+        return self._table_cache.get_or_create(key, lambda: [self.node_cost(node, rows)])[0]
 
     def _alternatives(self, use: Use, domains: Domains) -> list[Measure]:
         """The cost of a use from each of its sources, by the decision variables of these and of its node."""
@@ -268,7 +259,7 @@ class Costs(UseCosts):
         """The transfers, with those of repeated layers together."""
 
         def counted_once() -> list[list[Transfer]]:
-            groups = [(some, self._cached_transfer(some[0], assignment, byte)) for some in self.uses]
+            groups = [(some, self._cached_transfer(some[0], assignment, byte)) for some in self.uses.values()]
             every = iter(self._sharing.counted_once([Transfer(use, *t[1:]) for some, t in groups for use in some]))
             return [[*itertools.islice(every, len(some))] for some, _ in groups]
 
@@ -314,9 +305,9 @@ class Costs(UseCosts):
     def price(self, assignment: Assignment, byte: float = 0.0) -> Measure:
         """The cost of an assignment, with the costs of reshard plans."""
         total = FREE
-        for node, *others in self.nodes:
-            cost = self.node_cost(node, self.row(node, assignment))
-            total += cost.scalars.times(1 + len(others), reshards=1)
+        for (_, form), some in self.nodes.items():
+            cost = self._alone(some[0], form, self.row(some[0], assignment))
+            total += cost.scalars.times(len(some), reshards=1)
         for group in self._transfer_groups(assignment, byte):
             costs = [t.cost for t in group]
             total += sum(costs, FREE)._replace(reshards=max(cost.reshards for cost in costs))

@@ -403,24 +403,29 @@ def test_what_has_no_gradient_may_be_cast_where_none_may_be_sent(f: Any) -> None
     assert jax.eval_shape(backward, x).shape
 
 
-def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_they_are_taken(
+def test_a_program_is_read_and_typed_once_from_its_trace_and_that_of_gradients_ends_where_they_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read, traced = list[Any](), list[int]()
+    read, typed, traced, evaluate = list[Any](), list[int](), list[int](), complete._evaluate
 
     def program(*args: Any, **kwargs: Any) -> Any:
         read.append(args)
         return Program(*args, **kwargs)
+
+    def evaluated(*args: Any) -> Any:
+        typed.append(1)
+        return evaluate(*args)
 
     def loss(w: Any, x: Any) -> Any:
         traced.append(1)
         return jnp.sum(jnp.sin(x @ w))
 
     monkeypatch.setattr(complete, "Program", program)
+    monkeypatch.setattr(complete, "_evaluate", evaluated)
     with sh.use_mesh(sh.abstract_mesh({"x": 2})):
         args = sh.abstract_array("f32[4,8@x]"), sh.abstract_array("f32[8,4@x]")
         sh.ledger(sh.implicit_comm(sh.value_and_grad(sh.lift(loss))), *args)
-    assert (len(read), len(traced)) == (1, 1)
+    assert (len(read), len(typed), len(traced)) == (1, 1, 1)
 
 
 def test_new_parameters_are_decided_in_one_search_and_no_op_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

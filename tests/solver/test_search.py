@@ -89,6 +89,19 @@ def test_transfers_of_nodes_with_the_same_rows_are_priced_once(monkeypatch: pyte
     assert 0 < len(priced) < len(costs.uses) / 2
 
 
+def test_ops_that_differ_in_what_they_take_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    priced, price = list[str](), Costs._op_cost
+
+    def noting(self: Costs, node: Any, rows: Any) -> Any:
+        priced.append(node.op.name)
+        return price(self, node, rows)
+
+    monkeypatch.setattr(Costs, "_op_cost", noting)
+    costs = searched(lambda x, y, z: (x * y + y * z) * (x * z + y * x), [f32(4, 8)] * 3, {"x": 2}, grad=False).costs
+    list(costs.factors({n.id: costs.domain(n, [0], {}) for n in costs.graph.decisions}))
+    assert sorted(priced) == ["add", "mul"]
+
+
 @pytest.mark.one_in(63)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize(("mesh", "length"), [({"x": 2}, 2), ({"x": 2, "y": 2}, 1)], ids=["one axis", "two axes"])

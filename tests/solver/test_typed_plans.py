@@ -473,6 +473,7 @@ def test_where_no_costs_are_those_of_a_typed_plan_it_has_the_communication_of_it
 
     def corrected(self: Costs, assignment: Any, *, types: bool) -> bool:
         self._row_comm.update((n.id, {assignment[n.id]: FORBIDDEN}) for n in self.graph.decisions if n.op is not None)
+        self._changes.update([*self._row_comm])
         return True
 
     def wrong(self: Plan) -> bool:
