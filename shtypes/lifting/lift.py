@@ -125,7 +125,7 @@ class Completed:
         """The results of the function."""
         call_args = flatten_args(args, kwargs)
         key = (call_args.tree, call_args.static)
-        if is_tracing_plain() or not any(map(is_typed, call_args.arrays)):
+        if is_tracing_plain() or not any(map(is_typed, call_args.arrays)) or hasattr(self.f, "is_completed"):
             return self.f(*args, **kwargs)
         program = self._programs.get_or_create(
             key, lambda: Program(self.f, *key, AtSpecs(), completes=True, typed=True)
@@ -181,6 +181,8 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
             refuse(error, f, args, kwargs, name_of(f) or name)
             raise
 
+    if completes:
+        lifted.is_completed = True  # type: ignore[attr-defined]
     return lifted
 
 

@@ -19,8 +19,8 @@ from shtypes.solver.bounds import LEAST_PART, Minimum, Values, total_of
 from shtypes.solver.elimination import Core, Scopes, eliminate, minimize_within
 from shtypes.solver.terms import Table, Tables, Terms, as_terms
 
-#: By `QUICK_ENTRIES`: the sizes of tables between which dominated values are dropped again.
-_STAGES: Final = (1 / 40, 1 / 4)
+#: By `QUICK_ENTRIES`: the most entries of tables that are made before others are dropped or compared.
+_FIRST: Final = 1 / 40
 #: The most entries of a step of a local search, to the same.
 _SMALLER: Final = 16
 #: The most entries to those of what takes no seconds.
@@ -30,7 +30,7 @@ _PATIENCE: Final = 10
 #: By the incumbent, how far below it a bound may be for more sweeps to prove it.
 _PROVABLE: Final = 1 / 2
 #: How many steps of a local search in turn improve nothing.
-_STILL: Final = 3
+_STILL: Final = 2
 
 
 def minimize(
@@ -60,19 +60,15 @@ def minimize(
     entries = quick or elimination.QUICK_ENTRIES
     large = entries * _LARGER
     most = large if quick else elimination.MOST_ENTRIES
-    core, (first, *more) = Core(sizes, tables), (1,) if quick else _STAGES
+    core = Core(sizes, tables)
     incumbent = Minimum(start, total_of(tables, start), -math.inf) if start else Minimum({}, math.inf, -math.inf)
-    core.eliminate(int(entries * first), tick)
+    core.eliminate(entries if quick else int(entries * _FIRST), tick)
     if begin and core.order(large).width > large:  # before values are dropped through which better ones are found
         values = begin(core.tables, core.rows, core.located(incumbent.values))
         if (total := total_of(core.tables, values)) < incumbent.total:
             incumbent = Minimum(core.restored(values), total, -math.inf)
-    for stage in (first, *more):
-        core.eliminate(int(entries * stage), tick)
-        if core.order(entries).width > entries:
-            core.drop_dominated(tick)
-        if core.order(large).width <= large:  # tables that are made one by one might be wider
-            break
+    if core.order(entries).width > entries:
+        core.drop_dominated(tick)
     last = quick is not None or not proves
     while True:
         if core.order(most).width <= most:
@@ -112,7 +108,7 @@ def local_search(
     terms = as_terms(tables)
     regrets = _regrets(terms)
     best = {v: int(x.argmin()) for v, x in regrets.items()} | dict(start)
-    value, still = math.inf, 0
+    value, still = total_of(terms, best), 0
     costs = {v: (0, float(x.max())) for v, x in regrets.items()}  # how often it was fixed, and what that may cost
     while still < _STILL:
         fixed = to_fix(sizes, terms, entries, costs)

@@ -424,8 +424,9 @@ def test_a_program_is_read_and_typed_once_from_its_trace_and_that_of_gradients_e
     monkeypatch.setattr(complete, "_evaluate", evaluated)
     with sh.use_mesh(sh.abstract_mesh({"x": 2})):
         args = sh.abstract_array("f32[4,8@x]"), sh.abstract_array("f32[8,4@x]")
-        sh.ledger(sh.implicit_comm(sh.value_and_grad(sh.lift(loss))), *args)
-    assert (len(read), len(typed), len(traced)) == (1, 1, 1)
+        for step in (sh.value_and_grad(sh.lift(loss)), sh.lift(jax.value_and_grad(loss))):
+            sh.ledger(sh.implicit_comm(step), *args)
+    assert (len(read), len(typed), len(traced)) == (2, 2, 2)
 
 
 def test_new_parameters_are_decided_in_one_search_and_no_op_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

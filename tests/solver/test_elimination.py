@@ -89,7 +89,7 @@ def test_no_larger_tables_are_made_where_the_minimum_is_far_above_its_bound(monk
 
     monkeypatch.setattr(Core, "eliminate", eliminated)
     found = minimize(sizes, tables)
-    assert max(n for n in asked if n < math.inf) == 16
+    assert max(n for n in asked if n < math.inf) == 1
     assert found.bound < found.total == least
 
 
@@ -118,7 +118,7 @@ def test_what_is_too_wide_is_nearly_the_minimum_with_small_tables(seed: int) -> 
     assert not to_fix({v: 1 if v in first else n for v, n in sizes.items()}, as_terms(tables), 12, sizes)
     assert math.isclose(found, sum(float(t[tuple(chosen[v] for v in ids)]) for ids, t in tables.items()))
     assert value - 1e-9 <= found <= value + 2
-    assert first or found == value
+    assert first or math.isclose(found, value)
     begin = dict.fromkeys(sizes, 0)
     _, other = local_search(sizes, tables, 12, begin)
     assert other <= sum(float(t[tuple(begin[v] for v in ids)]) for ids, t in tables.items()) + 1e-9
