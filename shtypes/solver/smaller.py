@@ -7,7 +7,7 @@ from typing import Any
 
 from shtypes._compat.jaxprs import is_literal, is_used, variable
 from shtypes.analysis.flops import is_convolution
-from shtypes.evaluation.table import ROWS
+from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.solver.option import Operand
 
 #: A dim of an operand or result, by its index among both.
@@ -39,7 +39,7 @@ def smaller(eqn: Any, operands: Sequence[Operand | None], size: int) -> tuple[An
 
 def _free_dims(eqn: Any, shapes: Sequence[Sequence[int]]) -> Iterable[_Dim]:
     """The dims of an equation that are all that its parameters leave free: those of elements, batches and features."""
-    if getattr(ROWS.get(eqn.primitive.name), "per_element", False):
+    if acts_per_element(eqn.primitive.name):
         return ((k, d) for k, shape in enumerate(shapes) for d in range(len(shape)))
     if is_convolution(eqn) and eqn.params["feature_group_count"] == eqn.params["batch_group_count"] == 1:
         return ((k, d) for k, spec in enumerate(eqn.params["dimension_numbers"]) for d in spec[:2])
