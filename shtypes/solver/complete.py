@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
-from jax.extend.core import jaxpr_as_fun
 
 from shtypes._compat.in_force import InForce, set_at
 from shtypes._compat.jaxprs import with_inputs
@@ -27,7 +26,7 @@ from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_program, recording_types
 from shtypes.evaluation.table import ROWS
-from shtypes.evaluation.value_info import noted, noting
+from shtypes.evaluation.value_info import noting
 from shtypes.lifting.lift import Completed, lift_op_by_op
 from shtypes.lifting.next_values import Next, in_types_before
 from shtypes.lifting.traced_program import Traced, connect_solver, has_backward
@@ -67,22 +66,8 @@ _MOST_CORRECTIONS: Final = 4
 _CLOSE: Final = 1e-3
 _ROUNDED: Final = 16
 
-
-class _Plan(NamedTuple):
-    """The decisions of a program, and what it is by them."""
-
-    decisions: Decisions
-    typed: Any  # the jaxpr
-    results_are_noted: bool  # whether something is known of results that the jaxpr lacks
-
-    def evaluated(self, args: Sequence[Any]) -> list[Any]:
-        """The results of the program."""
-        results: list[Any] = jaxpr_as_fun(self.typed)(*args)
-        return results
-
-
-#: The plan of a program or the reason why there is none, with the constants with which it was typed.
-_cache: Final[Bounded[tuple[_Plan | str, Any]]] = Bounded(PROGRAMS)
+#: The decisions of a program or the reason why there are none, with the constants with which they were typed.
+_cache: Final[Bounded[tuple[Decisions | str, Any]]] = Bounded(PROGRAMS)
 #: By the jaxpr of a trace.
 _programs: Final[NotesOn[tuple[Any, Program]]] = NotesOn()
 
@@ -121,32 +106,30 @@ class _Solver:
     @fewer_collections()
     def undecided(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> str:
         """The reason why a program has no plan, so that its ops choose greedily; empty if it has one."""
-        plan, _ = _cached_plan(_inputs(traced, following, arrays))
-        return plan if isinstance(plan, str) else ""
+        decisions, _ = _cached_decisions(_inputs(traced, following, arrays))
+        return decisions if isinstance(decisions, str) else ""
 
     @fewer_collections()
     def evaluate(self, traced: Traced, following: Next, arrays: Sequence[Any]) -> list[Any] | None:
         """The results of a program by its plan; None if its ops choose greedily."""
         inputs = _inputs(traced, following, arrays)
-        plan, same_constants = _cached_plan(inputs)
-        if isinstance(plan, str):
+        decisions, same_constants = _cached_decisions(inputs)
+        if isinstance(decisions, str):
             return None
-        if same_constants and not plan.results_are_noted and all(isinstance(r, Implicit) for r in rules_in_force()):
-            return plan.evaluated(inputs.args)  # which no other scope judges
         try:
-            return _evaluate(_program(inputs), plan.decisions, inputs.args)
+            return _evaluate(_program(inputs), decisions, inputs.args)
         except ShardingTypeError:
             if same_constants:  # an enclosing scope refuses it
                 raise
             return None
 
 
-def _cached_plan(inputs: _Inputs) -> tuple[_Plan | str, bool]:
-    """The plan of a program or the reason why there is none; and whether it was typed with these constants."""
+def _cached_decisions(inputs: _Inputs) -> tuple[Decisions | str, bool]:
+    """The decisions of a program or the reason why there are none; and whether they were typed with these constants."""
     key = key_of(inputs.jaxpr, inputs.consts, Static)
     types = tuple([t and (t.serial, t.names) for t in inputs.types])
 
-    def decide() -> tuple[_Plan | str, Any]:
+    def decide() -> tuple[Decisions | str, Any]:
         try:
             with noting_undecided():  # keeps these traces out of reports
                 return _decide_with_gradient(inputs), key.values
@@ -156,8 +139,8 @@ def _cached_plan(inputs: _Inputs) -> tuple[_Plan | str, bool]:
             return f"{type(error).__name__}: {short(str(error), 160)}", key.values
 
     form = (key.form, types, inputs.following, current_settings(), context_mesh())
-    plan, values = _cache.get_or_create(form, decide)
-    return plan, values == key.values
+    decisions, values = _cache.get_or_create(form, decide)
+    return decisions, values == key.values
 
 
 def _evaluate(program: Program, decisions: Decisions, args: Sequence[Any]) -> list[Any]:
@@ -176,8 +159,8 @@ def _program(inputs: _Inputs) -> Program:
     return _programs.put(inputs.traced.jaxpr, (arguments, program))[1]
 
 
-def _decide_with_gradient(inputs: _Inputs) -> _Plan | str:
-    """The plan for a program and its gradient, or for the program alone if JAX has no gradient of it."""
+def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:
+    """The decisions for a program and its gradient, or for the program alone if JAX has no gradient of it."""
     loops = [op for op in _program(inputs).ops if op.name == "while"]
     if any(v.differentiated for op in loops for v in op.results):  # as JAX finds below
         inputs = inputs._replace(grad=False)
@@ -189,8 +172,8 @@ def _decide_with_gradient(inputs: _Inputs) -> _Plan | str:
         return _decide(inputs._replace(grad=False))
 
 
-def _decide(inputs: _Inputs) -> _Plan | str:
-    """The plan, if it sends what was predicted or no more than greedy ops; else the reason why not."""
+def _decide(inputs: _Inputs) -> Decisions | str:
+    """The decisions, if they send what was predicted or no more than greedy ops; else the reason why not."""
     mesh = next(t.mesh for t in inputs.types if t is not None)
     program, goal = _program(inputs), objective()
     grad = inputs.grad
@@ -217,7 +200,7 @@ def _decide(inputs: _Inputs) -> _Plan | str:
         seen=lambda op: greedy()[1].get(op.path),
     )
     costs, search = _search(graph, goal)
-    plans = list[tuple[Sent, _Plan]]()
+    typed_plans = list[tuple[Sent, Decisions]]()
     for _ in range(_MOST_CORRECTIONS):
         point = search.solve(reshard=_RESHARD)
         transfers = costs.transfers(point.assignment)
@@ -226,9 +209,8 @@ def _decide(inputs: _Inputs) -> _Plan | str:
         decisions = to_decisions(costs, point.assignment, transfers)
         refused, predicted = None, False
         try:
-            plan = _typed(program, decisions, inputs)
-            sent = _sent(functools.partial(run, plan.evaluated), inputs, grad)
-            plans.append((sent, plan))
+            sent = _sent(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
+            typed_plans.append((sent, decisions))
             predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
             if predicted:
                 break
@@ -237,14 +219,14 @@ def _decide(inputs: _Inputs) -> _Plan | str:
         if not costs.correct(point.assignment, types=refused is None):
             break
         search.reset()
-    if not plans:
+    if not typed_plans:
         assert refused is not None
         raise refused
     if predicted and (goal.by == "time" or _options_are_complete(program)):
-        return plan  # else greedy ops may do better, as in a while loop, or each device in its own steps
-    sent, plan = min(plans, key=lambda each: cost(each[0][0], each[0][1], goal.minimize))
+        return decisions  # else greedy ops may do better, as in a while loop, or each device in its own steps
+    sent, decisions = min(typed_plans, key=lambda plan: cost(plan[0][0], plan[0][1], goal.minimize))
     if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
-        return plan
+        return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"
 
 
@@ -295,26 +277,13 @@ def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, 
 
 def _sent(run: Callable[..., Any], inputs: _Inputs, grad: bool) -> Sent:
     """The bytes that a program sends forward and backward; with ``grad``, that it and its gradient send."""
-    ledger = ledger_of(_traced(with_gradient(run) if grad else run, inputs))
-    return ledger.forward().bytes, ledger.backward().bytes
-
-
-def _typed(program: Program, decisions: Decisions, inputs: _Inputs) -> _Plan:
-    is_noted = list[bool]()
-
-    def run(*args: Any) -> list[Any]:
-        outs = _evaluate(program, decisions, args)
-        is_noted.extend(not is_typed(x) or bool(noted(x)) for x in outs)
-        return outs
-
-    return _Plan(decisions, _traced(run, inputs), any(is_noted))
-
-
-def _traced(run: Callable[..., Any], inputs: _Inputs) -> Any:
-    """The jaxpr of what is done with the inputs."""
     specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in inputs.args]
-    with in_force(tuple(r for r in rules_in_force() if isinstance(r, Implicit))):  # the others judge the final program
-        return jax.make_jaxpr(run)(*specimens)
+    around = tuple(
+        rule for rule in rules_in_force() if isinstance(rule, Implicit)
+    )  # the others judge the final program
+    with in_force(around):
+        ledger = ledger_of(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
+    return ledger.forward().bytes, ledger.backward().bytes
 
 
 #: The weights of a byte sent forward and backward; of plans that send as much in both, one that sends less forward.

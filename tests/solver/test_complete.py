@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -403,30 +404,47 @@ def test_what_has_no_gradient_may_be_cast_where_none_may_be_sent(f: Any) -> None
     assert jax.eval_shape(backward, x).shape
 
 
-def test_a_program_is_read_and_typed_once_from_its_trace_and_that_of_gradients_ends_where_they_are_taken(
+def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_they_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read, typed, traced, evaluate = list[Any](), list[int](), list[int](), complete._evaluate
+    read, traced = list[Any](), list[int]()
 
     def program(*args: Any, **kwargs: Any) -> Any:
         read.append(args)
         return Program(*args, **kwargs)
-
-    def evaluated(*args: Any) -> Any:
-        typed.append(1)
-        return evaluate(*args)
 
     def loss(w: Any, x: Any) -> Any:
         traced.append(1)
         return jnp.sum(jnp.sin(x @ w))
 
     monkeypatch.setattr(complete, "Program", program)
-    monkeypatch.setattr(complete, "_evaluate", evaluated)
     with sh.use_mesh(sh.abstract_mesh({"x": 2})):
         args = sh.abstract_array("f32[4,8@x]"), sh.abstract_array("f32[8,4@x]")
         for step in (sh.value_and_grad(sh.lift(loss)), sh.lift(jax.value_and_grad(loss))):
             sh.ledger(sh.implicit_comm(step), *args)
-    assert (len(read), len(typed), len(traced)) == (2, 2, 2)
+    assert (len(read), len(traced)) == (2, 2)
+
+
+def test_a_plan_of_programs_that_are_alike_has_the_lines_of_each() -> None:
+    def one(x: Any, w: Any) -> Any:
+        return jnp.sin(x @ w)
+
+    def other(x: Any, w: Any) -> Any:
+        h = x @ w
+        return jnp.sin(h)
+
+    def at_the_call(x: Any, w: Any) -> Any:
+        return sh.implicit_comm(sh.lift(jnp.matmul))(x, w)
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2, "y": 4})):
+        args = sh.abstract_array("f32[64,16@x]"), sh.abstract_array("f32[16@y,8]")
+        for f, g in (
+            (one, sh.implicit_comm(sh.lift(one))),
+            (other, sh.implicit_comm(sh.lift(other))),
+            (at_the_call,) * 2,
+        ):
+            places = {str(entry.place) for entry in sh.ledger(g, *args).entries}
+            assert f"{Path(__file__).name}:{f.__code__.co_firstlineno + 1}" in places
 
 
 def test_new_parameters_are_decided_in_one_search_and_no_op_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
