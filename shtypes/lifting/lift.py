@@ -117,6 +117,7 @@ class Completed:
     def __init__(self, f: Callable[..., Any]) -> None:
         functools.update_wrapper(self, f)
         self.f = f
+        self._is_lifted = getattr(f, "completed", None) is f  # a wrapper has the attributes of what it wraps
         self._programs: Bounded[Program] = Bounded(PROGRAMS)
         self._undecided: Bounded[str] = Bounded(PROGRAMS)
 
@@ -125,7 +126,7 @@ class Completed:
         """The results of the function."""
         call_args = flatten_args(args, kwargs)
         key = (call_args.tree, call_args.static)
-        if is_tracing_plain() or not any(map(is_typed, call_args.arrays)) or hasattr(self.f, "is_completed"):
+        if is_tracing_plain() or not any(map(is_typed, call_args.arrays)) or self._is_lifted:
             return self.f(*args, **kwargs)
         program = self._programs.get_or_create(
             key, lambda: Program(self.f, *key, AtSpecs(), completes=True, typed=True)
@@ -182,7 +183,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
             raise
 
     if completes:
-        lifted.is_completed = True  # type: ignore[attr-defined]
+        lifted.completed = lifted  # type: ignore[attr-defined]
     return lifted
 
 

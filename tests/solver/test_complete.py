@@ -425,6 +425,22 @@ def test_a_program_is_read_once_from_its_trace_and_that_of_gradients_ends_where_
     assert (len(read), len(traced)) == (2, 2)
 
 
+def test_what_wraps_a_lifted_function_is_decided_with_it() -> None:
+    lifted = sh.lift(lambda x, w: x @ w)
+
+    @functools.wraps(lifted)
+    def step(x: Any, w: Any) -> Any:
+        return sh.sin(lifted(x, w)) * w[:1]
+
+    def plain(x: Any, w: Any) -> Any:
+        return sh.sin(x @ w) * w[:1]
+
+    with sh.use_mesh(sh.abstract_mesh({"x": 2})):
+        args = sh.abstract_array("f32[64,16@x]"), sh.abstract_array("f32[16@x,64]")
+        found, wanted = (sh.ledger(sh.implicit_comm(f), *args).bytes for f in (step, plain))
+    assert found == wanted
+
+
 def test_a_plan_of_programs_that_are_alike_has_the_lines_of_each() -> None:
     def one(x: Any, w: Any) -> Any:
         return jnp.sin(x @ w)
