@@ -72,11 +72,11 @@ class _OutOfTimeError(Exception):
     """The deadline passed, and there is an incumbent."""
 
 
-def size(n: float) -> str:
-    """Formats bytes with a unit."""
+def size(n: float, *, up: bool = False) -> str:
+    """Formats bytes with a unit, rounded, or rounded ``up``."""
     for unit, width in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if n >= width:
-            return f"{n / width:,.1f} {unit}"
+            return f"{math.ceil(10 * n / width) / 10 if up else n / width:,.1f} {unit}"
     return f"{n:.0f} B"
 
 

@@ -220,10 +220,11 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
 
 def _does_not_fit(problem: Problem, search: Search, limit: float) -> ShardingTypeError:
     least = min((p.memory for p in _smallest(problem, search.visited) if p.refusal is None), default=None)
+    fits = [] if least is None else [f'memory="{size(least, up=True)}"'.replace(",", "")]
     return ShardingTypeError(
         f"nothing fits in {size(limit)} on each device",
         why="" if least is None else f"the least that was found needs {size(least)}",
-        hints=["a larger mesh", "jax.checkpoint around the layers", *([] if least is None else [f"memory={least}"])],
+        hints=["a larger mesh", "jax.checkpoint around the layers", *fits],
     )
 
 

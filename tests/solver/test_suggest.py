@@ -132,8 +132,10 @@ def test_what_an_error_says_is_the_least_memory_fits(name: str) -> None:
     with pytest.raises(sh.ShardingTypeError, match=r"nothing fits in 1\.0 KiB") as refused:
         sh.suggest(f, *args, mesh={"dp": 8}, memory=1024, **SETTINGS)
     hint = next(hint for hint in refused.value.hints if hint.startswith("memory="))
-    limit = int(hint.removeprefix("memory="))
-    assert max(plan.memory for plan in sh.suggest(f, *args, mesh={"dp": 8}, memory=limit, **SETTINGS)) <= limit
+    limit = hint.removeprefix("memory=").strip('"')
+    found = sh.suggest(f, *args, mesh={"dp": 8}, memory=limit, **SETTINGS)
+    assert found.limit is not None
+    assert max(plan.memory for plan in found) <= found.limit
 
 
 def test_plans_between_the_corners_of_the_front_are_found() -> None:
