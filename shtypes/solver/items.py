@@ -209,31 +209,34 @@ def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpo
         needed.update(x.id for x, v in inputs if is_value(x) and v.id in needed)
 
 
-def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset()) -> None:
-    """Sets ``within`` of items and values. JAX hoists loop-invariant values out of scans that it differentiates."""
+def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset(), *, hoists: bool = False) -> None:
+    """Sets ``within`` of items and values.
+
+    JAX hoists loop-invariant values out of scans that it differentiates, and out of the scans inside these.
+    """
     for item in items:
         if isinstance(item, Checkpoint):
             note_loops(item.items, within)
             continue
         item.within = within
         if isinstance(item, Loop):
-            _note_loop(item, within)
+            _note_loop(item, within, hoists)
             continue
         around = within.union(*map(_loops_of, item.operands))
         for v in item.results:
             v.within = around
 
 
-def _note_loop(loop: Loop, within: frozenset[Loop]) -> None:
+def _note_loop(loop: Loop, within: frozenset[Loop], hoists: bool) -> None:
     """`note_loops` for a loop, to a fixed point over its carries."""
-    hoists = any(isinstance(x, Value) and x.differentiated for x in loop.operands)
+    hoists = hoists or any(isinstance(x, Value) and x.differentiated for x in loop.operands)
     loop.inside = within if hoists else within | {loop}
     for x, v in (*((x0, v) for x0, v, _, _ in loop.carries()), *loop.slices()):
         v.within = within | _loops_of(x) | {loop}
     before: list[frozenset[Loop]] = []
     while before != (now := [v.within for v in loop.inputs]):
         before = now
-        note_loops(loop.items, loop.inside)
+        note_loops(loop.items, loop.inside, hoists=hoists)
         for _, v, x1, _ in loop.carries():
             v.within |= _loops_of(x1)
     for _, v, _, r in loop.carries():
