@@ -46,6 +46,7 @@ class Fields(NamedTuple):
 class Function(NamedTuple):
     """A function that a call returns, such as the pullback of a `vjp`."""
 
+    arguments: tuple[Any, ...]  # their types
     result: Any  # the type of its result
 
 
@@ -53,7 +54,9 @@ def map_answer(f: Callable[[Any], Any], answer: Any) -> Any:
     """An answer of the runtime with each leaf changed, in lists, tuples and results of functions."""
     if type(answer) in (tuple, list):
         return type(answer)(map_answer(f, item) for item in answer)
-    return Function(map_answer(f, answer.result)) if isinstance(answer, Function) else f(answer)
+    if isinstance(answer, Function):
+        return Function(map_answer(f, answer.arguments), map_answer(f, answer.result))
+    return f(answer)
 
 
 class UnknownArgument(NamedTuple):
@@ -327,7 +330,7 @@ def _types(result: Any) -> Any:
         now = settings.current_settings()._replace(only_types=False)  # zeros have data
         with contextlib.suppress(Exception), settings.scope(now):
             zeros = _load().map(public().zeros, result.argument_types, is_leaf=lambda t: isinstance(t, ShType))
-            return Function(_types(result(*zeros)))
+            return Function(_types(zeros), _types(result(*zeros)))
     if getattr(result, "weak_type", False) and not result.shape:
         return _KINDS.get(result.dtype.kind, False)  # a Python number in a trace
     return None if result is None else False

@@ -135,9 +135,9 @@ class UseCosts(OpComm):
         return total
 
     def _saved_bytes(self, use: Use) -> tuple[float, float, float]:
-        """Bytes of the global array that lives until the backward pass, or as long as a loop: as a reshard's result...
+        """Bytes of the global array for the backward pass: of a reshard's result, the value, and its shared copy.
 
-        ...as the value itself, and as its shared copy, each a residual of several uses that count their share.
+        A residual of several uses counts in each by its share. A copy that is read in a loop lives as long as that.
         """
         v, node, graph = use.value, use.node, self.graph
         if node.kind == "slice":

@@ -26,7 +26,7 @@ import shtypes as m
 """
 _REVEALED = re.compile(r':(\d+):\d+: note: Revealed type is "(.*)"$')
 _KNOWN = re.compile(r"^shtypes\.core\.array\.Array\[Literal\['([^']*)'\]\]$")
-_ERROR = re.compile(r":(\d+):\d+: error: (.*)  \[sharding\]$")
+_ERROR = re.compile(r":(\d+):\d+: error: (.*)  \[(?:sharding|arg-type)\]$")
 
 
 class Found(NamedTuple):
@@ -110,7 +110,7 @@ def disagreements(found: Iterable[Found]) -> list[str]:
     for f in found:
         if f.error is not None and f.wanted is not None:
             wrong.append(f"refused: {f.text}: {f.error}\n{f.program}")
-        elif f.got is not None and (f.wanted is None or _read_type(f.got, f.program) != f.wanted):
+        elif f.got is not None and f.error is None and (f.wanted is None or _read_type(f.got, f.program) != f.wanted):
             wrong.append(f"{f.text}: {f.got} instead of {f.wanted}\n{f.program}")
     return wrong
 

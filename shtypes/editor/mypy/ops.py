@@ -237,9 +237,11 @@ class OpHooks:
         if isinstance(texts, bool) or texts is None:
             return NoneType() if texts is None and isinstance(proper, AnyType) else default
         if isinstance(texts, runtime.Function):
+            number = context.api.named_generic_type("builtins.float", [])  # is broadcast
+            takes = [UnionType([self._result(t, context, _ANY), number]) if t else _ANY for t in texts.arguments]
             result = self._result(texts.result, context, _ANY)
             function = context.api.named_generic_type("builtins.function", [])
-            return CallableType([_ANY, _ANY], [nodes.ARG_STAR, nodes.ARG_STAR2], [None, None], result, function)
+            return CallableType(takes, [nodes.ARG_POS] * len(takes), [None] * len(takes), result, function)
         if isinstance(texts, runtime.Fields):
             if not isinstance(texts.cls, Type):
                 return unknown(default)
@@ -308,7 +310,8 @@ def _texts(types: Any, evaluator: TextEvaluator) -> Texts:
     if isinstance(types, runtime.Fields):
         return types._replace(values={name: _texts(t, evaluator) for name, t in types.values.items()})
     if isinstance(types, runtime.Function):  # a gradient's type is over the whole mesh
-        return runtime.Function(_texts(types.result, evaluator)) if evaluator.config.mesh else False
+        takes = tuple(_texts(t, evaluator) for t in types.arguments)
+        return runtime.Function(takes, _texts(types.result, evaluator)) if evaluator.config.mesh else False
     if isinstance(types, ShType):
         try:
             return evaluator.text(types)
