@@ -103,7 +103,7 @@ class Suggestions(Sequence[Plan], Report):
         """The decisions of the quickest plan, and the front."""
         first = self.plans[0]
         rows = [(ms(p.seconds), slower(p.seconds, first.seconds), size(p.quick_memory)) for p in self.plans]
-        headings = ("ms", "", "predicted memory" if first.is_long else "memory")
+        headings = ("ms", "", first.memory_heading)
         edit = 'edit: sh.suggest(..., fixed={"path": "[_, _@dp]"})'
         note = f"{edit}   use: sh.apply(f, plan)   patch: shtypes suggest --patch"
         return [*first.tables(), Table("time against memory", headings, tuple(rows), frozenset(headings), note)]
@@ -116,13 +116,13 @@ class Suggestions(Sequence[Plan], Report):
             for m in [float(p.quick_memory)]
         ]
         line = None if self.limit is None else (self.limit, f"bound {size(self.limit)}")
-        return [front("time against memory", marks, ("memory on each device", "step"), line)]
+        return [front("time against memory", marks, (f"{self.plans[0].memory_heading} on each device", "step"), line)]
 
     def to_html(self) -> str:
         """A page with a plot of the front, the quickest plan, and the decisions of the others."""
         others: list[Table | Text] = []
         for i, plan in enumerate(self.plans[1:], 2):
-            what = f"{plan.predicted}, memory {size(plan.quick_memory)}"
+            what = f"{plan.predicted}, {plan.memory_heading} {size(plan.quick_memory)}"
             others += [Text(f"suggestion {i} of {len(self)}: {what}"), *plan.tables()]
         return page(self.title, [notebook(*self.pictures(), *self.parts(), *others)])
 

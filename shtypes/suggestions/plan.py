@@ -244,14 +244,19 @@ class Plan(Report):
         return self.signature.memory.peak + math.ceil(self.problem.state * sum(trained))
 
     @property
-    def is_long(self) -> bool:
+    def _is_long(self) -> bool:
         """Whether its program has so many ops that `memory` takes seconds."""
         return len(self.problem.program.ops) > _MOST_MEASURED
 
     @property
     def quick_memory(self) -> float:
         """The ``memory``; of a long program what is predicted."""
-        return self.point.cost.memory if self.is_long else self.memory
+        return self.point.cost.memory if self._is_long else self.memory
+
+    @property
+    def memory_heading(self) -> str:
+        """What ``quick_memory`` is."""
+        return "predicted memory" if self._is_long else "memory"
 
     # display
 
