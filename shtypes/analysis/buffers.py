@@ -6,7 +6,7 @@ import functools
 import graphlib
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,11 +48,15 @@ class Fusion:
                 self._before[step] |= self._before[v.step] if v.step is not None else 0
         for step in reversed(order):
             self.into[step] = self._computed_in(step)
-        self._reads: dict[Step, dict[Value, None]] = {}
+        self._reads: dict[Step, dict[Value, bool]] = {}
         for step in order:
-            self._reads[step] = {}
+            reads: list[tuple[Value, bool]] = []
             for v in step.operands:
-                self._reads[step] |= {v: None} if v.step is None or self.materialized(v.step) else self._reads[v.step]
+                if v.step is None or self.materialized(v.step):
+                    reads.append((v, True))
+                else:
+                    reads += self._reads[v.step].items()
+            self._reads[step] = _all_of((v, same and step.is_elementwise) for v, same in reads)
 
     def materialized(self, step: Step) -> bool:
         """Whether the results of a step are in memory, or alias its operands."""
@@ -98,9 +102,17 @@ class Fusion:
         reads = user.kind in _FUSES_OPERANDS and not (user.kind is Kind.STORE and user.operands[0] is value)
         return frozenset((user,)) if reads else frozenset()
 
-    def reads(self, step: Step) -> Iterable[Value]:
-        """The values that a step reads from memory, through what is fused into it."""
+    def reads(self, step: Step) -> Mapping[Value, bool]:
+        """The values that a step reads from memory, through what is fused into it, and whether element by element."""
         return self._reads[step]
+
+
+def _all_of(reads: Iterable[tuple[Value, bool]]) -> dict[Value, bool]:
+    """Each value, with whether all of its flags are set."""
+    merged: dict[Value, bool] = {}
+    for v, flag in reads:
+        merged[v] = flag and merged.get(v, True)
+    return merged
 
 
 def _reads_little(step: Step) -> bool:
@@ -162,8 +174,9 @@ class Schedule:
         self._roots: dict[Value, Value] = {}
         self.results = graph.results
         self.order = self._scheduled()
+        #: The values that each step reads from memory, and whether it may be written over them.
         self.reads = {
-            step: [*dict.fromkeys(self.root(v) for part in parts for v in self._fusion.reads(part))]
+            step: _all_of((self.root(v), same) for part in parts for v, same in self._fusion.reads(part).items())
             for step, parts in self.order.items()
         }
         self.last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
@@ -258,7 +271,8 @@ class _Run:
         elif step.kind is Kind.STORE:
             pairs = [(self._schedule.root(step.operands[0]), step.results[0])]
         elif step.kind in (Kind.MAP, Kind.COSTLY):
-            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes][:1]
+            same = self._schedule.reads[step]
+            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes and same[v]][:1]
         overwritten: dict[Value, Value] = {}
         for v, result in pairs:
             if v in free:

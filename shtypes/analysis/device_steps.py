@@ -52,6 +52,8 @@ _MAPS: Final = _names(
     "add_any is_finite shift_left shift_right_logical shift_right_arithmetic real imag complex conj nextafter "
     "axis_index sin cos tan population_count clz"
 )
+#: The kinds of them that read other elements than they compute.
+_MOVES: Final = _names("broadcast_in_dim transpose slice dynamic_slice concatenate pad rev gather")
 _COSTLY: Final = _names(
     "exp exp2 expm1 log log1p tanh logistic asin acos atan atan2 sinh cosh asinh acosh atanh rsqrt sqrt cbrt div rem "
     "pow gather erf erfc erf_inv lgamma digamma"
@@ -145,6 +147,14 @@ class Step:
     def direction(self) -> str:
         """``"forward"``, ``"backward"`` or ``"recomputed"``."""
         return direction_of(self.stack)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether the result may be written over its operands: each element is computed from those at its place."""
+        if self.name == "transpose" and len(self.operands[0].aval.shape) == 2:
+            producer = self.operands[0].step
+            return producer is not None and producer.name == "dot_general"  # the product is computed transposed
+        return self.kind in (Kind.MAP, Kind.COSTLY) and self.name not in _MOVES
 
     @property
     def communicates(self) -> bool:

@@ -63,6 +63,21 @@ def test_a_product_of_a_product_needs_the_first_one() -> None:
     assert needs(lambda x: sh.tanh(x @ x) @ x, SQUARE).temporaries == WHOLE  # in the memory of the product
 
 
+@pytest.mark.parametrize(
+    ("change", "wholes"),
+    [
+        (lambda y: y * 2, 1),
+        (lambda y: y.T, 1),  # the product is computed transposed
+        (lambda y: sh.tanh(y).T, 2),
+        (lambda y: sh.flip(y, 1), 2),
+        (lambda y: sh.reshape(sh.transpose(sh.reshape(y, (N, 8, N // 8)), (0, 2, 1)), (N, N)), 2),
+    ],
+)
+def test_only_elements_at_their_place_are_written_over(change: Any, wholes: int) -> None:
+    # As XLA says.
+    assert needs(lambda x: (sh.exp(change(x @ x) + x) @ x) @ x, SQUARE).temporaries == wholes * WHOLE
+
+
 def test_a_result_that_is_an_argument_is_a_copy() -> None:
     found = needs(lambda x: (x, x), SQUARE)
     assert (found.results, found.peak) == (2 * WHOLE, 3 * WHOLE)
