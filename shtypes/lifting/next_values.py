@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shtypes.core.physical import hidden_axes
+from shtypes.dispatch.apply import finished_type
 from shtypes.evaluation.value_info import cast_to_type, type_of
 from shtypes.types import ShType
 
@@ -80,10 +81,17 @@ def _same_shape_and_dtype(one: Any, other: Any) -> bool:
 
 
 def in_types_before(results: Sequence[Any], following: Next, arguments: Sequence[Any]) -> list[Any]:
-    """Reshards next values to their arguments' types, but for gradients that are pending sums."""
+    """Reshards next values to their arguments' types, but for gradients that are pending sums.
+
+    Sums of which plain arguments are the next values are finished.
+    """
     outs = []
     for y, at in zip(results, following, strict=True):
-        t = None if at is None or (at.is_gradient and hides(type_of(y))) else type_of(arguments[at.argument])
+        t, now = at and type_of(arguments[at.argument]), type_of(y)
+        if at is None or (at.is_gradient and hides(now)):
+            t = None
+        elif t is None and now is not None:
+            t = finished_type(now)
         outs.append(y if t is None else cast_to_type(y, t, "step"))
     return outs
 

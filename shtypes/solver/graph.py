@@ -42,7 +42,7 @@ class Graph(OpOptions):
         mesh: The mesh.
         grad: Whether to price a backward pass.
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
-        results: With ``types``, the types of the results, and whether each may be pending instead; None for free ones.
+        results: With ``types``, the types of the results, None for any, and whether each may be pending; else None.
         seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
         fixed: Types of arguments from the user, as strings. Layers with others, or other ``types``, are not tied.
     """
@@ -81,13 +81,14 @@ class Graph(OpOptions):
         self._add_items(program.items)
         self.results: dict[int, Node] = {}
         for i, v in enumerate(program.outputs):
-            t, pending = (results[i] if results else None) or (None, False)
-            if is_value(v) and (t is not None or not self.is_implicit):
+            given = results[i] if results else None
+            t, pending = given or (None, False)
+            if is_value(v) and (given is not None or not self.is_implicit):
                 free = [Option((s,), ()) for s in self._states(v, pending=pending)]
                 options = self.with_orders([free] * len(self.sizes))
                 if t is not None:
-                    given = self.single_option([t], [])
-                    options = tuple((*one, *more * pending) for one, more in zip(given, options, strict=True))
+                    of_type = self.single_option([t], [])
+                    options = tuple((*one, *more * pending) for one, more in zip(of_type, options, strict=True))
                 self.results[i] = self._add("result", options, [v], [], 1, index=i)
         self._add_shared_copies()
         self.again = self._tie_equal()

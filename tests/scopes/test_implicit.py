@@ -563,6 +563,16 @@ def test_parameters_are_next_values_where_gradients_are_subtracted_linearly(way:
         assert new == {name: p.type for name, p in params.items()}
 
 
+def test_the_next_values_of_plain_arrays_are_no_pending_sums() -> None:
+    def step(state: Any, x: Any) -> Any:
+        mean = 0.9 * state["mean"] + 0.1 * jnp.mean(x * x, 0)
+        return x * jax.lax.rsqrt(mean), {"mean": mean}
+
+    with sh.use_mesh(sh.make_mesh({"dp": 2, "tp": 4})):
+        f, x = sh.implicit_comm(sh.lift(step)), sh.abstract_array("f32[16@dp, 8@tp]")
+        assert sh.check(f, {"mean": np.zeros(8, np.float32)}, x).results[1]["mean"] == sh.ShType.parse("f32[8@tp]")
+
+
 def test_a_program_with_constants_is_decided_as_a_whole() -> None:
     table = np.arange(32, dtype=np.float32).reshape(8, 4)
 
