@@ -416,6 +416,27 @@ def test_constants_that_repeat_one_value_are_repeated_at_the_sizes_before() -> N
 
 
 @pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize(
+    "weights",
+    [
+        lambda w: np.linspace(0.5, 1.5, 63, dtype=np.float32) * w,
+        lambda w: w ** jnp.arange(63),
+        lambda w: jnp.broadcast_to(jnp.arange(63.0), (2, 63)) / w,
+        lambda w: jnp.where(jnp.arange(63) < 9, w, 0.5),
+    ],
+    ids=["array", "power", "broadcast", "mask"],
+)
+def test_constants_with_parameters_differ_by_position(weights: Callable[..., Any]) -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.sum(x[:, 1:] * x[:, :-1] * weights(w))
+
+    gradient, args = jax.grad(loss, (0, 1)), (f32(2, 64), np.float32(0.9))
+    typed = [sh.array(x, t) for x, t in zip(args, ("[2,64@x]", "[]"), strict=True)]
+    found = jax.block_until_ready(jax.jit(sh.implicit_comm(sh.lift(gradient)))(*typed))
+    assert_close(_joined(map(host, found)), _joined(jax.jit(gradient)(*args)), 4 * SERIES)
+
+
+@pytest.mark.mesh({"x": 8})
 def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
     def attended(x: Any) -> Any:
         q = k = x[:, :-1]

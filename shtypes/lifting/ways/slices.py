@@ -263,18 +263,23 @@ class Plans:
 
     def fills(self, v: Any, d: int) -> bool:
         """Whether positions of a dim have one value, by a broadcast, or a constant of their own."""
-        return self.is_constant(v) or size_of(v, d) == 1 or d in self._repeated.get(v, ())
+        return self.is_constant(v) or self._has_one_value(v, d)
+
+    def _has_one_value(self, v: Any, d: int) -> bool:
+        return is_literal(v) or size_of(v, d) == 1 or d in self._repeated.get(v, ())
 
     def _repeats(self, eqn: Any) -> set[int]:
         """The dims of an equation's results whose positions have one value, by what its operands have."""
         if eqn.primitive.name == "broadcast_in_dim":
             dims = tuple(eqn.params["broadcast_dimensions"])
             return {
-                d for d in range(eqn.outvars[0].aval.ndim) if d not in dims or self.fills(eqn.invars[0], dims.index(d))
+                d
+                for d in range(eqn.outvars[0].aval.ndim)
+                if d not in dims or self._has_one_value(eqn.invars[0], dims.index(d))
             }
         if not acts_per_element(eqn.primitive.name):
             return set()
-        return {d for d in range(eqn.outvars[0].aval.ndim) if all(self.fills(x, d) for x in eqn.invars)}
+        return {d for d in range(eqn.outvars[0].aval.ndim) if all(self._has_one_value(x, d) for x in eqn.invars)}
 
     def _slice(self, eqn: Any) -> Plan | None:
         if eqn.primitive.name != "slice":
