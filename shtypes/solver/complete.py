@@ -166,8 +166,9 @@ def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:
         inputs = inputs._replace(grad=False)
     try:
         return _decide(inputs)
-    except ShardingTypeError as error:
-        if not inputs.grad or error.__cause__ is None:  # the cause is JAX's own error, as of a while loop
+    except Exception as error:
+        refused = isinstance(error, ShardingTypeError) and error.__cause__ is None
+        if refused or not inputs.grad:  # else it is the error of a primitive without gradient, or its cause is
             raise
         return _decide(inputs._replace(grad=False))
 
@@ -225,7 +226,7 @@ def _decide(inputs: _Inputs) -> Decisions | str:
     if predicted and (goal.by == "time" or _options_are_complete(program)):
         return decisions  # else greedy ops may do better, as in a while loop, or each device in its own steps
     sent, decisions = min(typed_plans, key=lambda plan: cost(plan[0][0], plan[0][1], goal.minimize))
-    if _sends_no_more(sent, lambda: greedy()[0], goal.minimize, otherwise=predicted):
+    if _sends_no_more(sent, lambda: greedy()[0], goal.minimize):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"
 
@@ -264,14 +265,12 @@ def _options_are_complete(program: Program) -> bool:
     return all(eqn.primitive.name in _KNOWN and is_complete(eqn, n) for eqn, n in counts if n)
 
 
-def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction, *, otherwise: bool) -> bool:
-    """Whether a plan sends no more than greedy ops; ``otherwise`` if a scope forbids their communication."""
+def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction) -> bool:
+    """Whether a plan sends no more than greedy ops, or these do not type, or have no gradient."""
     try:
         greedy_sent = greedy()
-    except ShardingTypeError:
-        if otherwise:
-            return True
-        raise
+    except Exception:  # the plan was typed with its gradient
+        return True
     return cost(*sent, minimize) <= cost(*greedy_sent, minimize)
 
 

@@ -186,7 +186,7 @@ def _equivariant() -> Module:
 PROGRAMS: Final = {
     "haiku-ResNet": Program(_resnet, {"data": 1152, "tensor": 5143}),
     "haiku-VectorQuantizerEMA": Program(_vqvae, {"data": 155, "tensor": 284, "both": 476}),
-    "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 9159, "both": 11343}),
+    "haiku-transformer": Program(_haiku_transformer, {"data": 4, "tensor": 9159, "both": 11367}),
     "penzai-llama": Program(_penzai, {"data": 4, "both": 12663}),
     "equimo-VisionTransformer": Program(_vit, {"data": 4, "tensor": 10991, "both": 13583}),
     "equimo-ConvNeXt": Program(_convnext, {"data": 0}),

@@ -104,7 +104,7 @@ def _dynamax_hmm() -> Module:
 #: solve takes whole columns: the HMM's, whose batch lies in them, are gathered.
 PROGRAMS: Final = {
     "tinygp-log-probability": Program(_tinygp, {"data": 80}),
-    "blackjax-HMC": Program(_blackjax_hmc, {"data": 124, "both": 270}),
+    "blackjax-HMC": Program(_blackjax_hmc, {"data": 111, "both": 270}),
     "blackjax-NUTS": Program(_blackjax_nuts, {"data": 160}),
     "numpyro-potential-energy": Program(_numpyro, {"data": 4, "both": 55}),
     "dynamax-Kalman-filter": Program(_dynamax_kalman, {"data": 4}),

@@ -73,7 +73,7 @@ def _rlax_vtrace() -> Module:
 #: Of a loss over data its own sum. Of particles the positions, which all pairs need, and their cotangents.
 PROGRAMS: Final = {
     "jax_md-LennardJones": Program(_jax_md_lennard_jones, {"particles": 96}),
-    "jax_md-NVE": Program(_jax_md_nve, {"particles": 60}),
+    "jax_md-NVE": Program(_jax_md_nve, {"particles": 96}),
     "rlax-V-trace": Program(_rlax_vtrace, {"data": 4, "tensor": 580, "both": 580}),
 }
 

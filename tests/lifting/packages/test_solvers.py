@@ -119,9 +119,9 @@ def _diffrax_tsit5() -> Module:
 PROGRAMS: Final = {
     "lineax-LU": Program(_lineax_lu, {"data": 158}),
     "lineax-LU-of-one": Program(_lineax_of_one_system, {"whole": 56, "rows": 180}),
-    "lineax-CG": Program(_lineax_cg, {"data": 168}),
+    "lineax-CG": Program(_lineax_cg, {"data": 80}),
     "lineax-QR": Program(_lineax_qr, {"data": 273}),
-    "optimistix-Newton": Program(_optimistix_newton, {"data": 52}),
+    "optimistix-Newton": Program(_optimistix_newton, {"data": 8}),
     "optimistix-LevenbergMarquardt": Program(_optimistix_levenberg_marquardt, {"data": 90}),
     "diffrax-Heun": Program(_diffrax_heun, {"data": 4, "both": 199}),
     "diffrax-Tsit5": Program(_diffrax_tsit5, {"data": 14}),
