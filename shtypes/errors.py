@@ -89,6 +89,11 @@ class Fix(NamedTuple):
 _OPERAND: Final = re.compile(r"(?<=[a-z]\()[^\s,()]+(?=[,)])|^[^\s,()]+(?= \* )")
 
 
+def without_repeats(code: str) -> str:
+    """Code of a fix with equal parts once: an operand that is given twice is resharded once."""
+    return "; ".join(dict.fromkeys(code.split("; ")))
+
+
 class ShardingTypeError(TypeError):
     """The error for a program, a type or a type's text that does not type.
 
@@ -183,7 +188,7 @@ class ShardingTypeError(TypeError):
             return f"({text})" if " " in text and not name.start() else text
 
         def named(code: str) -> str:
-            return _OPERAND.sub(expression, code)
+            return without_repeats(_OPERAND.sub(expression, code))
 
         return tuple(dict.fromkeys(fix._replace(code=named(fix.code)) for fix in fixes)), tuple(map(named, hints))
 

@@ -219,6 +219,7 @@ def typed(
             fixed = cheapest_reshards(rule, types, minimizing(), firsts(values))
         if fixed is not None:
             return fixed
+        error.same = firsts(values)
         raise located(error, name, types, rule).with_traceback(None) from error.__cause__
 
 
@@ -272,6 +273,12 @@ def firsts(values: Sequence[Any]) -> tuple[int, ...]:
     """For each value, the index of the first that is the same object."""
     numbers: dict[int, int] = {}
     return tuple([numbers.setdefault(id(x), i) for i, x in enumerate(values)])
+
+
+def of_distinct(f: Callable[..., Any], same: Sequence[int]) -> Callable[..., Any]:
+    """``f`` as a function of its distinct operands; ``same`` is as returned by `firsts`."""
+    places = {first: i for i, first in enumerate(sorted({*same}))}
+    return lambda *xs: f(*[xs[places[i]] for i in same])
 
 
 def located(

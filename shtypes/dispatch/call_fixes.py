@@ -23,7 +23,7 @@ from shtypes.core.jax_context import complete_when_read, holds_tracers
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.operation import applied_by
 from shtypes.core.reshard import Reshard
-from shtypes.dispatch.apply import finished_type, is_typed
+from shtypes.dispatch.apply import finished_type, firsts, is_typed
 from shtypes.dispatch.reshard import finished, reshard
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.resharding import Price
@@ -67,10 +67,11 @@ def _replace_fixes(
         if len(places) > 2:
             complete_when_read(error, functools.partial(_rename, error, names))
         return
+    same = firsts([leaves[i] for i in places])
     leaves = [None if is_typed(x) else x for x in leaves]
 
     def call(*values: Any, **more: Any) -> Any:
-        merged = dict(zip(places, values, strict=True))
+        merged = dict(zip(places, map(values.__getitem__, same), strict=True))
         call_args, named = jax.tree.unflatten(tree, [merged.get(i, x) for i, x in enumerate(leaves)])
         return fn(*call_args, **named, **more)
 
@@ -80,7 +81,10 @@ def _replace_fixes(
         codes = [_FUNCTION.sub(f"{fn.__name__}(", fix.code, count=1) for fix in out_fixes]
         try:
             with speculative_tracing():
-                fixes = [*_out_fixes_of_call(call, types, codes), *fixes_of_call(call, types, _MAX_TRIED, names)]
+                fixes = [
+                    *_out_fixes_of_call(call, types, codes),
+                    *fixes_of_call(call, types, _MAX_TRIED, names, same=same),
+                ]
             error.fixes = tuple(sorted(fixes, key=lambda f: f.order)[:MAX_FIXES])
             error.names = tuple(names)
         except Exception:  # no other error of the second evaluation concerns the user: no advice
@@ -133,6 +137,7 @@ def fixes_of_call(
     names: Sequence[str] | None = None,
     fixed: Sequence[int] = (),
     returns: Sequence[bool] | None = None,
+    same: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
     """Reshards of one or two operands with which the call types, cheapest first, but not of operands ``fixed``.
 
@@ -143,7 +148,8 @@ def fixes_of_call(
     sends: dict[tuple[ShType, ...], tuple[Price, ...]] = {}
 
     def resharded(goal: tuple[ShType, ...]) -> Callable[..., Any]:
-        return lambda *xs: call(*map(reshard, xs, goal))
+        goals = [t if not same or same[i] == i else None for i, t in enumerate(goal)]
+        return lambda *xs: call(*[x if t is None else reshard(x, t) for x, t in zip(xs, goals, strict=True)])
 
     def inside(goal: tuple[ShType, ...]) -> tuple[Price, ...]:
         if goal not in sends:
@@ -166,7 +172,7 @@ def fixes_of_call(
             return *words, sum(p.forward_bytes for p in forward), sum(p.backward_bytes for p in backward)
 
         later = returns is None
-        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed, later))
+        fixes.append(suggest_fixes.priced_fixes(rule, types, inside, price, most_tried, names, fixed, later, same))
 
     jax.eval_shape(search, *map(abstract_array, types))
     return fixes[0]

@@ -24,7 +24,16 @@ from shtypes.context.signature_errors import jax_error
 from shtypes.context.user_line import line_of
 from shtypes.core.jax_type import as_jax_type
 from shtypes.core.local import local_all
-from shtypes.dispatch.apply import as_operands, finish_once, is_array, located, match_constants, typed_operands
+from shtypes.dispatch.apply import (
+    as_operands,
+    finish_once,
+    firsts,
+    is_array,
+    located,
+    match_constants,
+    of_distinct,
+    typed_operands,
+)
 from shtypes.dispatch.call_fixes import with_out_fixes
 from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.value_info import aval_of
@@ -157,7 +166,7 @@ class JaxFunction:
                 if any(x is not y for x, y in zip(values, finished_once, strict=True)):
                     return self._applied(key, trace, finished_once, constants)
                 return self._communicating(key, trace, run_equations, values)
-            raise self._refusal(error, call, types, run_equations, trace, key).with_traceback(None) from None
+            raise self._refusal(error, call, values, run_equations, trace, key).with_traceback(None) from None
         operands, typing = typed_operands(self.name, rule, values)
         local = call(tuple([x.type for x in operands])).local
         if local is None:
@@ -191,11 +200,10 @@ class JaxFunction:
 
     def _way_of(self, key: Any, run_equations: Callable[..., list[Any]], values: Sequence[Any], out: Any) -> Way:
         """The way of a call; an operand that is passed twice is sent once."""
-        distinct = {id(x): x for x in values}
-        which = [list(distinct).index(id(x)) for x in values]
-        types = [x.type for x in distinct.values()]
-        traced = functools.partial(traced_in_way, lambda *xs: run_equations(*[xs[i] for i in which]), types)
-        return self._way((key, *which), types, out, traced)
+        same = firsts(values)
+        types = [values[i].type for i in sorted({*same})]
+        traced = functools.partial(traced_in_way, of_distinct(run_equations, same), types)
+        return self._way((key, *same), types, out, traced)
 
     def _way(self, key: Any, types: Sequence[ShType], out: Any, traced: Callable[[Way], InWay]) -> Way:
         """The best way of a call with operands of these types, cached."""
@@ -247,13 +255,15 @@ class JaxFunction:
         self,
         error: ShardingTypeError,
         call: Callable[[tuple[ShType, ...]], TypedCall],
-        types: tuple[ShType, ...],
+        values: Sequence[Any],
         run_equations: Callable[..., list[Any]],
         trace: Trace,
         key: Any,
     ) -> ShardingTypeError:
         """The error of a call that does not type, with its fixes, and with those that add ``out=``."""
+        types = tuple([x.type for x in values])
         refusal = messages.of_call(error, self.name, types)
+        refusal.same = firsts(values)
         located(refusal, self.name, types, lambda types: call(types).typing, lambda types: call(types).inside())
         return self.with_out_fixes(refusal, key, trace, types, run_equations) if self._takes_out else refusal
 
@@ -266,6 +276,9 @@ class JaxFunction:
         run_equations: Callable[..., list[Any]],
     ) -> ShardingTypeError:
         """Adds fixes that pass ``out=`` to the error of a call."""
+        same = error.same or range(len(types))
+        firsts_of = sorted({*same})
+        distinct = [types[i] for i in firsts_of]
 
         @functools.cache
         def finished_in_way(way: Way) -> Callable[..., Any]:
@@ -273,17 +286,20 @@ class JaxFunction:
                 with CommScope(Implicit()):
                     return in_way(run_equations, way)(*self._finish_pending(key, trace, operands))
 
-            return results
+            return of_distinct(results, same)
 
         @functools.cache
         def finished_types() -> Any:
-            avals = list(map(as_jax_type, types))
+            finished = of_distinct(lambda *xs: self._finish_pending(key, trace, xs), same)
             with CommScope(Implicit()):
-                return trace_typed(lambda *xs: self._finish_pending(key, trace, xs), avals).out_avals
+                return trace_typed(finished, list(map(as_jax_type, distinct))).out_avals
+
+        def finished_distinct() -> list[Any]:
+            return [finished_types()[i] for i in firsts_of]
 
         @functools.cache
         def traced(way: Way) -> InWay:
-            return traced_in_way(run_equations, finished_types(), way)
+            return traced_in_way(of_distinct(run_equations, same), finished_distinct(), way)
 
         @functools.cache
         def kinds() -> tuple[type, ...]:
@@ -297,7 +313,7 @@ class JaxFunction:
             if not kinds():
                 return finished_in_way(None)
             with CommScope(Implicit(out=out)):
-                way = self._way(key, finished_types(), out, traced)
+                way = self._way((key, *same), finished_distinct(), out, traced)
             return finished_in_way(way if isinstance(way, kinds()) else None)
 
-        return with_out_fixes(error, self.name, finished_in_way(None), *types, finish=reshard_all, chosen=chosen)
+        return with_out_fixes(error, self.name, finished_in_way(None), *distinct, finish=reshard_all, chosen=chosen)

@@ -117,9 +117,6 @@ class Pricing:
 
     def priced(self, operands: tuple[ShType, ...], typing: Typing) -> Candidate:
         """The candidate of operands that type, with its price."""
-        changed: dict[tuple[int, ShType], str] = {}
-        for i in self.changed(operands):
-            changed.setdefault((self._same[i], operands[i]), self.names[i])
         casts = sum(src != dst for src, dst in zip(operands, typing.operands, strict=True))
         moves = [(price_of(*move), returns) for move, returns in self._moves(operands, typing)]
         inside = self.inside(operands)
@@ -129,7 +126,9 @@ class Pricing:
         forward = sum(p.forward_bytes for p in prices)
         backward = sum(p.backward_bytes for p in back)
         fix = Fix(
-            code="; ".join(f'sh.reshard({name}, "{target_text(t)}")' for (_, t), name in changed.items()),
+            code="; ".join(
+                f'sh.reshard({self.names[i]}, "{target_text(operands[i])}")' for i in self.changed(operands)
+            ),
             forward=all_in_words(p.forward for p in prices),
             backward=all_in_words(p.backward for p in back),
             bytes_forward=forward,

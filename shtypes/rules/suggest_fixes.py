@@ -82,7 +82,7 @@ def fixes(
 
     Each is typed again; the casts that the rule then inserts are part of its price. If nothing else types, all operands
     are gathered. ``same`` is, for each operand, the index of the first with the same value, which is moved once for
-    both; ``inside`` the communication inside the op, without casts of its operands.
+    all; ``inside`` the communication inside the op, without casts of its operands.
     """
     return tuple(candidate.fix for candidate in Search(rule, operands, names, same=same, inside=inside).best())
 
@@ -96,6 +96,7 @@ def priced_fixes(
     names: Sequence[str] | None = None,
     immovable: Sequence[int] = (),
     later: bool = True,
+    same: Sequence[int] = (),
 ) -> tuple[Fix, ...]:
     """`fixes` for a call, for which ``inside`` is an estimate.
 
@@ -103,7 +104,8 @@ def priced_fixes(
     ``later`` is whether backward passes outside of the program are to come.
     """
     candidates = []
-    for c in Search(rule, operands, names, most_tried=most_tried, inside=inside, immovable=immovable).best():
+    search = Search(rule, operands, names, most_tried=most_tried, inside=inside, same=same, immovable=immovable)
+    for c in search.best():
         after = (c.fix.later, c.fix.bytes_later) if later else ()
         fix = Fix(c.fix.code, *price(c.operands), c.fix.note, *after)
         counted, sent = fix.order
@@ -142,6 +144,8 @@ class Search:
         self.most_tried = min(most_tried, _MAX_TRIED_OF_MANY) if len(operands) > _MAX_MOVED_SINGLY else most_tried
         self.pricing = Pricing(operands, names or called_names(operands), minimize, inside, same, decides)
         self.tried, self._immovable = 0, immovable
+        #: For each operand, the first that moves as it does: a fix reshards a value wherever the call reads it.
+        self._moves_with = range(len(operands)) if decides or not same else same
         self._typings: dict[tuple[ShType, ...], Typing | tuple[str, ...]] = {}
 
     def best(self, most: int = MAX_FIXES) -> list[Candidate]:
@@ -152,7 +156,8 @@ class Search:
         typed = self._typed(at_fault, most) or {
             operands: typing for operands in self._gathered() if isinstance(typing := self._try(operands), Typing)
         }
-        alone = {operands: typing for operands, typing in typed.items() if len(self.pricing.changed(operands)) == 1}
+        moved = {operands: {self._moves_with[i] for i in self.pricing.changed(operands)} for operands in typed}
+        alone = {operands: typing for operands, typing in typed.items() if len(moved[operands]) == 1}
         candidates = self._cheapest(alone, most)
         below = candidates[0].price.counted if candidates else None
         if below is None or any(below):  # moving two operands may be cheaper than moving one
@@ -225,7 +230,8 @@ class Search:
         numbers = itertools.count()
 
         def push(moves: Moves) -> None:
-            costs = [estimate(base[i], ((axis, place),), self.minimize) for unit, place in moves for i in unit]
+            once = [(i, place) for unit, place in moves for i in unit if self._moves_with[i] == i]
+            costs = [estimate(base[i], ((axis, place),), self.minimize) for i, place in once]
             replicated = [place for unit, place in moves if base[unit[0]].state(axis) in REPLICATED]
             casts = sum(place not in REPLICATED for place in replicated)  # that the rule would insert
             heapq.heappush(heap, _Option(total_cost(costs), len(moves) + 2 * casts, next(numbers), axis, moves))
@@ -321,16 +327,19 @@ class Search:
         for option in options:
             for unit, place in option.moves:
                 for i in unit:
-                    moves.setdefault(i, []).append((option.axis, place))
+                    if self._moves_with[i] == i:
+                        moves.setdefault(i, []).append((option.axis, place))
         return total_cost(estimate(self.operands[i], tuple(multiple), self.minimize) for i, multiple in moves.items())
 
     def _units(self, operands: tuple[ShType, ...], axis: str) -> list[tuple[int, ...]]:
-        """Groups of operands to move together: single ones, or of many those with the axis at the same place."""
+        """Groups of operands to move together: those of one value, or of many those with the axis at the same place."""
         if len(operands) <= _MAX_MOVED_SINGLY:
-            return [(i,) for i in range(len(operands))]
+            places: Iterable[Place] = self._moves_with
+        else:
+            places = [place_of(t, axis) for t in operands]
         groups: dict[Place, list[int]] = {}
-        for i, t in enumerate(operands):
-            groups.setdefault(place_of(t, axis), []).append(i)
+        for i, place in enumerate(places):
+            groups.setdefault(place, []).append(i)
         return [tuple(group) for group in groups.values()]
 
     def _moved(self, base: tuple[ShType, ...], options: Iterable[_Option]) -> tuple[ShType, ...] | None:
@@ -358,7 +367,9 @@ class Search:
 
     def _try(self, operands: tuple[ShType, ...]) -> Typing | tuple[str, ...]:
         """The typing of operands, or the axes at fault."""
-        if any(operands[i] != self.operands[i] for i in self._immovable):
+        if any(operands[i] != self.operands[i] for i in self._immovable) or any(
+            t != operands[i] for t, i in zip(operands, self._moves_with, strict=True)
+        ):
             return self._try(self.operands)
         outcome = self._typings.get(operands)
         if outcome is None:

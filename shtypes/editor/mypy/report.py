@@ -29,7 +29,7 @@ from mypy.plugin import CheckerPluginInterface
 from shtypes.editor import runtime
 from shtypes.editor.mypy.values import ArgumentReader, Call, Value
 from shtypes.editor.text_evaluator import ACTUAL_BELOW, LARGEST_DIVISOR, TextEvaluator, Undetermined
-from shtypes.errors import Fix, NoMeshError, ShardingTypeError
+from shtypes.errors import Fix, NoMeshError, ShardingTypeError, without_repeats
 from shtypes.resharding.transport import reshard_fix
 from shtypes.rules.price_fixes import called_names
 from shtypes.types import Dim, ShType
@@ -263,7 +263,7 @@ def renamed(code: str, run: RuntimeCall, types: Sequence[ShType] = (), names: Se
         written = written_name(expression)
         if written or len(names) == 1:
             code = re.sub(rf"(?<=\w\(){re.escape(name)}(?=[,)])", written or "...", code)
-    return code
+    return without_repeats(code)
 
 
 def _in_words(error: ShardingTypeError, run: RuntimeCall, evaluator: TextEvaluator) -> list[str]:

@@ -111,8 +111,7 @@ class Value:
         if proper is not None and is_array(proper):
             t = self.operand(reader.mesh)
             assert t is not None  # no array is a number
-            reader.operands.append((self.expression, t))
-            return reader.array(t)
+            return reader.operand(self.expression, t)
         try:
             return reader.literal(self.literal())
         except Undetermined:
@@ -183,8 +182,19 @@ class ArgumentReader:
     ) -> None:
         self.evaluator, self.mesh, self.array, self.function = evaluator, mesh, array, function
         self.operands: list[tuple[nodes.Expression | None, ShType]] = []
+        self._variables: dict[tuple[nodes.SymbolNode | None, ShType], Any] = {}
         self.sizes: dict[str, int] = {}
         self.numbers: set[int] = set()
+
+    def operand(self, expression: nodes.Expression | None, t: ShType) -> Any:
+        """The array of an expression: of a variable that is given twice, the same one."""
+        self.operands.append((expression, t))
+        if not isinstance(expression, nodes.NameExpr):
+            return self.array(t)
+        key = expression.node, t
+        if key not in self._variables:
+            self._variables[key] = self.array(t)
+        return self._variables[key]
 
     def literal(self, value: Any) -> Any:
         """A literal for the runtime; records the sizes of dim names in strings, and integers."""

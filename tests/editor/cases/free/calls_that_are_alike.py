@@ -60,7 +60,7 @@ def in_another_scope(x: A[sh.Array, "f32[i@dp, j]"], y: A[sh.Array, "f32[i, j]{U
 # 30:5: `mul` cannot combine unreduced with unreduced on mesh axis `dp`  [sharding]
 # 30:5: each device holds one term of lhs and one of rhs, and (a + b)(c + d) is not ac + bd: a term of one would meet only its own device's term of the other
 # 30:5: in mul(f32[g, h]{U:dp}, f32[g, h]{U:dp})
-# 30:5: fix: sh.reshard(y, "[g, h]")   [forward: all-reduce over `dp`; backward: all-reduce over `dp`]
+# 30:5: fix: sh.reshard(y, "[g, h@dp]")   [forward: reduce-scatter over `dp`; backward: all-gather over `dp`]
 # 35:21: type ?
 # 36:21: type ?
 # 38:21: type ?
