@@ -20,7 +20,7 @@ from shtypes.dispatch.apply import firsts, is_typed
 from shtypes.dispatch.call_fixes import fixes_of_call
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs
-from shtypes.evaluation.frames import Source, Step, source_of, source_of_var
+from shtypes.evaluation.frames import Source, Step, is_undifferentiated, source_of, source_of_var
 from shtypes.evaluation.operand_names import Name, name_of_operand, result_names, times_of
 from shtypes.evaluation.user_calls import Call, Evaluate, Run, call_of, evaluates, expression_names, run_around
 from shtypes.evaluation.value_info import notes_kept
@@ -130,27 +130,27 @@ def _fixes_of_call(call: Call, run: Run, step: Step, evaluate: Evaluate, differe
     """Fixes that reshard the operands of a call, among those that have a name."""
     types = call.types()
     evaluate_again = evaluates(call, evaluate)
-    names = called_names([*types.values()])
+    names = called_names(types)
     names_of_variables, variables = expression_names(run), call.jaxpr.invars
-    sources = {i: source_of_var(call.body, variables[i]) for i in types}
+    sources = [source_of_var(call.body, v) for v in variables]
     operand_names = {
-        name: name_of_operand(step, sources[i], t, names_of_variables.get(variables[i], Name()))
-        for name, (i, t) in zip(names, types.items(), strict=True)
+        name: name_of_operand(step, source, t, names_of_variables.get(v, Name()))
+        for name, source, t, v in zip(names, sources, types, variables, strict=True)
     }
-    returns = [_returns(sources[i]) for i in types] if differentiates else None
+    returns = [*map(_returns, sources)] if differentiates else None
     fixed = [i for i, name in enumerate(names) if not operand_names[name]]
     try:
-        fixes = fixes_of_call(evaluate_again, tuple(types.values()), _MAX_TRIED, fixed=fixed, returns=returns)
+        fixes = fixes_of_call(evaluate_again, tuple(types), _MAX_TRIED, fixed=fixed, returns=returns)
         if differentiates and len(fixes) > 1:
-            of_names = {name: (variables[i], t) for name, (i, t) in zip(names, types.items(), strict=True)}
+            of_names = dict(zip(names, zip(variables, types, strict=True), strict=True))
             fixes = tuple(sorted(fixes, key=lambda fix: _stops(fix, of_names, run, evaluate)))
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
-    return _all_edited(fixes, operand_names, dict(zip(names, types.values(), strict=True)), step)
+    return _all_edited(fixes, operand_names, dict(zip(names, types, strict=True)), step)
 
 
-#: From the name of a function of JAX, the jaxpr of a call, the call, and its types to its fixes with ``out=``.
-OutFixes = Callable[[str, Any, Callable[..., list[Any]], Sequence[ShType]], list[Fix]]
+#: From the name of a function of JAX, a call of it, and that as a function to its fixes with ``out=``.
+OutFixes = Callable[[str, Call, Callable[..., list[Any]]], list[Fix]]
 _namesakes: Final[list[OutFixes]] = []
 
 
@@ -164,6 +164,8 @@ def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]
     origin, user = step(), run.frame
     if origin is None or origin.library or user is None or user.kind is not Owner.USERS or step.is_in_vmap(user):
         return ()
+    if is_undifferentiated(run.body):  # the derivative that is written gives the type that there was
+        return ()
     written, name = user.written(), origin.called.rpartition(".")[2]
     if written is None or not isinstance(written.node, ast.Call) or not _names_it(written.node.func, name):
         return ()
@@ -176,7 +178,7 @@ def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]
     if not used.issuperset(v for e in eqns for v in e.outvars):
         return ()  # the function has results that the program does not use
     try:
-        fixes = _namesakes[0](origin.called, call.jaxpr, evaluates(call, evaluate), tuple(call.types().values()))
+        fixes = _namesakes[0](origin.called, call, evaluates(call, evaluate))
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
     return tuple(_for_all_runs(fix, n) for fix in fixes)
@@ -197,7 +199,7 @@ def _stops(fix: Fix, of_names: dict[str, tuple[Any, ShType]], run: Run, evaluate
     rest = call_of(run._replace(numbers=range(len(run.body.jaxpr.eqns))[first : first + _MOST_FOLLOWING]))
     if rest is None:
         return False
-    types = [goals.get(rest.jaxpr.invars[i], t) for i, t in rest.types().items()]
+    types = [goals.get(v, t) for v, t in zip(rest.jaxpr.invars, rest.types(), strict=True)]
     try:
         jax.eval_shape(evaluates(rest, evaluate), *map(abstract_array, types))
     except ShardingTypeError:

@@ -76,16 +76,16 @@ def expression_names(run: Run) -> dict[Any, Name]:
 
 
 class Call(NamedTuple):
-    """The equations of one call in the user's program, such as ``jnp.median(x)``, as a jaxpr with its arguments."""
+    """The equations of one call in the user's program, such as ``jnp.median(x)``, as a jaxpr of its typed arguments."""
 
     body: Body
     jaxpr: Any
-    values: list[Any]  # for each argument, the value, or its type if the value was dropped
+    consts: list[Any]  # the other arguments
+    values: list[Any]  # for each typed argument, the value, or its type if the value was dropped
 
-    def types(self) -> dict[int, ShType]:
-        """The types of the typed arguments, by their numbers."""
-        seen = (x.type if is_typed(x) else x for x in self.values)
-        return {i: t for i, t in enumerate(seen) if isinstance(t, ShType)}
+    def types(self) -> list[ShType]:
+        """The types of the typed arguments."""
+        return [x.type if is_typed(x) else x for x in self.values]
 
 
 def call_of(run: Run) -> Call | None:
@@ -97,20 +97,20 @@ def call_of(run: Run) -> Call | None:
     if not all(v in body.env for v in used):
         return None
     outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run.numbers)] or eqns[-1].outvars
-    part = jaxpr.replace(constvars=(), invars=[*used], outvars=outs, eqns=eqns)
-    return Call(body, part, [body.env[v] for v in used])
+    typed = [v for v in used if is_typed(body.env[v]) or isinstance(body.env[v], ShType)]
+    plain = [v for v in used if v not in typed]
+    part = jaxpr.replace(constvars=plain, invars=typed, outvars=outs, eqns=eqns)
+    return Call(body, part, [body.env[v] for v in plain], [body.env[v] for v in typed])
 
 
 def evaluates(call: Call, evaluate: Evaluate) -> Callable[..., list[Any]]:
     """A call as a function of its typed operands."""
-    types = call.types()
-    constant = [is_typed(x) and is_constant(x) for x in map(call.values.__getitem__, types)]
-    stopped = [c or _is_closed_over(call, i) for i, c in zip(types, constant, strict=True)]
+    constant = [is_typed(x) and is_constant(x) for x in call.values]
+    stopped = [c or _is_closed_over(call, i) for i, c in enumerate(constant)]
 
     def evaluate_again(*xs: Any) -> list[Any]:
         values = [_stopped(x) if stops else x for x, stops in zip(xs, stopped, strict=True)]
-        merged = dict(zip(types, noted_as(constant, values), strict=True))
-        return evaluate(call.jaxpr, (), [merged.get(i, x) for i, x in enumerate(call.values)])
+        return evaluate(call.jaxpr, call.consts, noted_as(constant, values))
 
     return evaluate_again
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
+
+import jax
 
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.source_fixes import connect_namesakes
+from shtypes.evaluation.user_calls import Call
 from shtypes.ops.jax_functions import JaxFunction
 from shtypes.ops.table import OPS
 from shtypes.ops.traced_calls import Trace
 from shtypes.scopes.comm import under_rules
 from shtypes.scopes.scope_rules import FinishesSums
-from shtypes.types import ShType, State
+from shtypes.types import State
 
 
-def out_fixes(called: str, jaxpr: Any, call: Callable[..., list[Any]], types: Sequence[ShType]) -> list[Fix]:
-    """The fixes of ``call``, a call of the function of JAX whose name is ``called``, that pass ``out=``."""
-    name = _names().get(_function(called))
+def out_fixes(called: str, call: Call, evaluated: Callable[..., list[Any]]) -> list[Fix]:
+    """The fixes of a call of the function of JAX whose name is ``called``, that pass ``out=``."""
+    name, types = _names().get(_function(called)), tuple(call.types())
     if name is None or any(t.axes(State.UNREDUCED) for t in types):
         return []
-    run, trace = under_rules(None, call, FinishesSums()), Trace(jaxpr, (), None, ())
-    error = JaxFunction(name, call).with_out_fixes(ShardingTypeError(name), None, trace, tuple(types), run)
+    run, trace = under_rules(None, evaluated, FinishesSums()), Trace(call.jaxpr, call.consts, None, ())
+    no_arguments = jax.tree.structure(((), {})), ()  # in listings
+    error = JaxFunction(name, evaluated).with_out_fixes(ShardingTypeError(name), no_arguments, trace, types, run)
     return [] if error.out_fixes is None else error.out_fixes()
 
 

@@ -424,7 +424,7 @@ def run(x):
     "a function of JAX that has a typed form": (
         """
 def run(x):
-    return sum(jnp.linalg.norm(jnp.sin(x * i), axis=1) for i in range(3))
+    return sum(jnp.linalg.norm(jnp.sin(x * i), axis=1) * (i + 1.5) for i in range(3))
 """,
         ("f32[4, 16@tp]",),
     ),
@@ -511,6 +511,35 @@ run = jax.value_and_grad(loss)
 """,
         (W1, W2, X),
     ),
+    "a mean of some elements": (
+        """
+def run(x, y):
+    return jnp.mean(x, axis=1, where=y)
+""",
+        ("f32[8@dp, 16@tp]", "bool[8@dp, 16@tp]"),
+    ),
+    "a roll": (
+        """
+def run(x):
+    return jnp.roll(x, 1, axis=1)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
+    "a running sum by a method": (
+        """
+def run(x):
+    return x.cumsum(0) * 2
+""",
+        ("f32[64@tp, 16]",),
+    ),
+    "a roll by a constant of the program": (
+        """
+def run(x):
+    shift = jnp.max(jnp.arange(3))
+    return jnp.roll(x, shift, axis=1)
+""",
+        ("f32[8@dp, 16@tp]",),
+    ),
     "positions in a key, read before": (
         """
 def run(x, i):
@@ -545,6 +574,13 @@ def test_a_fix_written_where_it_says_types_and_sends_what_its_price_says(name: s
         book = _ledger(edited, types)
         sent = book.forward().bytes, book.backward().bytes
         assert sent == (fix.bytes_forward, fix.bytes_backward), f"{error}\n{edited}\n{book}"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in PROGRAMS if name.startswith(("a mean of", "a roll", "a running sum"))]
+)
+def test_a_call_that_has_a_way_across_shards_has_a_fix_that_asks_for_its_result(name: str) -> None:
+    assert any("out=" in fix.code for fix in _refusal(*PROGRAMS[name]).fixes)
 
 
 def test_an_argument_whose_name_is_of_another_value_by_then_is_resharded_where_the_function_begins() -> None:
@@ -836,8 +872,8 @@ class _Called(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == self.name:
-            of = [] if ast.unparse(node.func.value) == "jnp" else [node.func.value]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == self.name.rpartition(".")[2]:
+            of = [] if ast.unparse(node.func.value).startswith(("jnp", "jax", "lax")) else [node.func.value]
             return ast.Call(self.call.func, [*of, *node.args], [*node.keywords, *self.call.keywords])
         return node
 
