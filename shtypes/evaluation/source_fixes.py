@@ -115,7 +115,8 @@ def _edit_fixes(
     of_op = () if fixes else error.fixes
     edited = fixes if fixes or differentiates else _all_edited(of_op, operand_names, types, step)
     with_out = () if differentiates else _fixes_with_out(run, step, evaluate)
-    error.fixes = tuple(sorted((*edited, *with_out), key=lambda fix: fix.order)[:MAX_FIXES]) if with_out else edited
+    by_cost = sorted((*edited, *with_out), key=lambda fix: fix.order)  # which an edit may have changed
+    error.fixes = edited if differentiates else tuple(by_cost[:MAX_FIXES])
     return not error.fixes and any(_RESHARD.match(fix.code) for fix in of_op)
 
 

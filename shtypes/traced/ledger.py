@@ -290,10 +290,10 @@ def priced_before_each(
 
     try:
         program = traced(forward_and_backward)
-    except ShardingTypeError:
-        raise
-    except (NotImplementedError, TypeError, ValueError):
-        program = traced(forward)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        if isinstance(error, ShardingTypeError) and not isinstance(error.__cause__, NotImplementedError):
+            raise
+        program = traced(forward)  # it has no derivative
     ends = itertools.accumulate(counts)
     return [
         _of_passes(ledger_from(equations(program, keep=_communicates, used=range(end - count, end))))

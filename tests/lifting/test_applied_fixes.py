@@ -532,6 +532,14 @@ def run(x):
 """,
         ("f32[64@tp, 16]",),
     ),
+    "a function without a derivative": (
+        """
+def run(x):
+    y = jax.lax.stop_gradient(x)
+    return jax.scipy.linalg.sqrtm(y)
+""",
+        ("f32[4, 4@tp]",),
+    ),
     "a roll by a constant of the program": (
         """
 def run(x):
@@ -748,6 +756,21 @@ def test_an_expression_that_runs_for_values_of_other_shapes_is_not_resharded(nam
     text, pattern = SHAPES[name]
     codes = [fix.code for fix in _refusal(text, ("f32[8, 16]{U:tp}",)).fixes]
     assert not any(re.search(pattern, code) for code in codes)  # though the argument of the program may be
+
+
+def test_fixes_are_ordered_by_their_prices_where_one_is_of_a_value_that_is_not_differentiated() -> None:
+    text = """
+@jax.custom_jvp
+def product(x, y):
+    return x * jnp.exp(y)
+
+product.defjvps(lambda t, out, x, y: t * jnp.exp(y), None)
+
+def run(x, y):
+    return product(x, y)
+"""
+    inside, outside = _refusal(text, ("f32[8, 16@tp]", "f32[8@tp, 16]")).fixes
+    assert inside.bytes < outside.bytes
 
 
 def test_there_are_fixes_where_a_function_of_jax_is_differentiated() -> None:
