@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -31,10 +31,15 @@ def out_fixes(called: str, call: Call, evaluated: Callable[..., list[Any]]) -> l
     return [] if error.out_fixes is None else error.out_fixes()
 
 
+#: The module of ops whose ``out=`` reshards results alone.
+_OF_RESULTS: Final = "shtypes.ops.einsum"
+
+
 @functools.cache
 def _names() -> dict[Any, str]:
-    """The names of the ops that have ``out=``, by the functions of JAX whose typed forms they are."""
-    return {_function(op.jax): op.name for op in OPS.values() if op.out and op.jax}
+    """The names of ops whose ``out=`` may move operands, by the functions of JAX whose typed forms they are."""
+    having = (op for op in OPS.values() if op.out and op.jax and op.module != _OF_RESULTS)
+    return {_function(op.jax): op.name for op in having}
 
 
 def _function(name: str) -> Any:

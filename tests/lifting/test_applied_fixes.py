@@ -540,6 +540,13 @@ def run(x):
 """,
         ("f32[4, 4@tp]",),
     ),
+    "a product whose typed form does not reshard operands": (
+        """
+def run(x, w):
+    return jnp.linalg.matmul(x, w)
+""",
+        ("f32[8@tp, 16]", "f32[16, 8@tp]"),
+    ),
     "a roll by a constant of the program": (
         """
 def run(x):
