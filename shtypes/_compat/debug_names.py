@@ -50,6 +50,12 @@ def result_path(eqn: Any, index: int, frames: Sequence[Frame]) -> str | None:
     return path.removeprefix(prefix) if path.startswith(prefix := f"result{wrapped}") else None
 
 
+def is_part(eqn: Any) -> bool:
+    """Whether the only result of a call's equation is a part of what the call returns; others may be unused."""
+    (body, _), *others = inner_jaxprs(eqn) or [(None, None)]
+    return body is not None and not others and _names(body, "result_paths", 1)[0] not in ("", "result")
+
+
 def passed_to(eqn: Any, jaxpr: Any, var: Any) -> Any:
     """The operand of an equation that it passes to a jaxpr in it as an argument, as it is; None if it passes parts."""
     if var not in jaxpr.invars:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import jax
 
+from shtypes._compat.debug_names import is_part
 from shtypes._compat.eqn_frames import Frame, frames_of
 from shtypes._compat.jaxprs import variables
 from shtypes.context.frames import Owner
@@ -176,8 +177,11 @@ def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]
     if first in others or call is None or not n:  # several calls in a row
         return ()
     used = {*call.jaxpr.outvars, *variables([x for e in eqns for x in e.invars])}
-    if not used.issuperset(v for e in eqns for v in e.outvars):
+    bound = len(written.bound_names())
+    if not used.issuperset(v for e in eqns for v in e.outvars) or (bound > 1 and bound != len(call.jaxpr.outvars)):
         return ()  # the function has results that the program does not use
+    if written.item() if len(eqns) > 1 else is_part(eqns[0]):
+        return ()  # or it may have
     try:
         fixes = _namesakes[0](origin.called, call, evaluates(call, evaluate))
     except Exception:  # no other error of the second evaluation concerns the user

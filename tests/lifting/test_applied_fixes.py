@@ -547,6 +547,21 @@ def run(x, w):
 """,
         ("f32[8@tp, 16]", "f32[16, 8@tp]"),
     ),
+    "one of several results of a compiled function": (
+        """
+def run(x):
+    return jnp.linalg.svd(x, full_matrices=False)[1]
+""",
+        ("f32[16@tp, 4]",),
+    ),
+    "one of several results of a function": (
+        """
+def run(x):
+    rows, counts = jnp.unique(x, size=4, return_counts=True)
+    return rows
+""",
+        ("i32[16@tp]",),
+    ),
     "a roll by a constant of the program": (
         """
 def run(x):
@@ -903,7 +918,7 @@ class _Called(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == self.name.rpartition(".")[2]:
-            of = [] if ast.unparse(node.func.value).startswith(("jnp", "jax", "lax")) else [node.func.value]
+            of = [] if re.fullmatch(r"(jnp|jax)[\w.]*", ast.unparse(node.func.value)) else [node.func.value]
             return ast.Call(self.call.func, [*of, *node.args], [*node.keywords, *self.call.keywords])
         return node
 
