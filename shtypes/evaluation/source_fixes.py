@@ -180,8 +180,9 @@ def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]
     bound = len(written.bound_names())
     if not used.issuperset(v for e in eqns for v in e.outvars) or (bound > 1 and bound != len(call.jaxpr.outvars)):
         return ()  # the function has results that the program does not use
-    if written.item() if len(eqns) > 1 else is_part(eqns[0]):
-        return ()  # or it may have
+    several = len(call.jaxpr.outvars) > 1 or written.item()
+    if several if len(eqns) > 1 else is_part(eqns[0]):
+        return ()  # or it may have, or return them in another order
     try:
         fixes = _namesakes[0](origin.called, call, evaluates(call, evaluate))
     except Exception:  # no other error of the second evaluation concerns the user

@@ -532,20 +532,19 @@ def run(x):
 """,
         ("f32[64@tp, 16]",),
     ),
-    "a function without a derivative": (
-        """
-def run(x):
-    y = jax.lax.stop_gradient(x)
-    return jax.scipy.linalg.sqrtm(y)
-""",
-        ("f32[4, 4@tp]",),
-    ),
     "a product whose typed form does not reshard operands": (
         """
 def run(x, w):
     return jnp.linalg.matmul(x, w)
 """,
         ("f32[8@tp, 16]", "f32[16, 8@tp]"),
+    ),
+    "two results, of which the second is computed first": (
+        """
+def run(x):
+    return jnp.histogram(x, 2)
+""",
+        ("f32[8@tp]",),
     ),
     "one of several results of a compiled function": (
         """
@@ -793,6 +792,15 @@ def run(x, y):
 """
     inside, outside = _refusal(text, ("f32[8, 16@tp]", "f32[8@tp, 16]")).fixes
     assert inside.bytes < outside.bytes
+
+
+def test_a_call_without_a_derivative_has_a_fix_with_the_price_of_its_forward_pass() -> None:
+    text = """
+def run(x, i):
+    return x.at[i].apply(jnp.sin)
+"""
+    (fix,) = _refusal(text, ("f32[8@tp, 16]", "i32[4@tp]")).fixes
+    assert (fix.code, fix.bytes_forward, fix.bytes_backward) == ('sh.reshard(i, "[4]")', 12, 0)
 
 
 def test_there_are_fixes_where_a_function_of_jax_is_differentiated() -> None:
