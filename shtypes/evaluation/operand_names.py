@@ -185,7 +185,8 @@ def _is_read_before(step: Step, source: Source) -> bool:
     eqns = source.body.jaxpr.eqns
     place = next((i for i, eqn in enumerate(eqns) if eqn is level.eqn), 0)
     frames = [_user_frame(each.frames()) for each in (level, source.step) if each is not None]
-    if any(source.var in eqn.invars and _user_frame(frames_of(eqn)) not in frames for eqn in eqns[:place]):
+    reads = (Step(eqn, source.body) for eqn in eqns[:place] if source.var in eqn.invars)
+    if any(_user_frame(each.frames()) not in frames for each in reads):
         return True
     return source.inside is not None and _is_read_before(step, source.inside)
 

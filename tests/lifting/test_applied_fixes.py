@@ -539,6 +539,13 @@ def run(x, w):
 """,
         ("f32[8@tp, 16]", "f32[16, 8@tp]"),
     ),
+    "an argument of `vmap` that a compiled function reads twice": (
+        """
+def run(x):
+    return jax.vmap(lambda row: jnp.roll(row, 1))(x)
+""",
+        ("f32[8, 16@tp]",),
+    ),
     "two results, of which the second is computed first": (
         """
 def run(x):
