@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from shtypes._compat.eqn_frames import Frame, frames_of
-from shtypes._compat.jaxprs import is_literal
+from shtypes._compat.jaxprs import is_literal, with_inputs
 from shtypes.context.frames import Owner
 from shtypes.core.elementwise_fns import STOP_GRADIENT
 from shtypes.core.local import local
@@ -99,8 +99,9 @@ def call_of(run: Run) -> Call | None:
     outs = [jaxpr.eqns[i].outvars[j] for i, j in outputs(jaxpr, run.numbers)] or eqns[-1].outvars
     typed = [v for v in used if is_typed(body.env[v]) or isinstance(body.env[v], ShType)]
     plain = [v for v in used if v not in typed]
-    part = jaxpr.replace(constvars=plain, invars=typed, outvars=outs, eqns=eqns)
-    return Call(body, part, [body.env[v] for v in plain], [body.env[v] for v in typed])
+    consts = [body.env[v] for v in plain]
+    part = with_inputs(jaxpr, plain, consts, typed).replace(outvars=outs, eqns=eqns)
+    return Call(body, part, consts, [body.env[v] for v in typed])
 
 
 def evaluates(call: Call, evaluate: Evaluate) -> Callable[..., list[Any]]:
