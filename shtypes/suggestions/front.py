@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, overload
 
 from shtypes.analysis.svg import Mark, front
@@ -219,7 +219,8 @@ def _fitting(problem: Problem, search: Search, limit: float | None) -> Point:
 
 
 def _does_not_fit(problem: Problem, search: Search, limit: float) -> ShardingTypeError:
-    least = min((p.memory for p in _smallest(problem, search.visited) if p.refusal is None), default=None)
+    plans = itertools.chain(_candidates(problem, search, limit), _smallest(problem, search.visited))
+    least = min((p.memory for p in plans if p.refusal is None), default=None)
     fits = [] if least is None else [f'memory="{size(least, up=True)}"'.replace(",", "")]
     return ShardingTypeError(
         f"nothing fits in {size(limit)} on each device",
@@ -228,21 +229,29 @@ def _does_not_fit(problem: Problem, search: Search, limit: float) -> ShardingTyp
     )
 
 
-def _smallest(problem: Problem, points: Sequence[Point]) -> list[Plan]:
+def _smallest(problem: Problem, points: Iterable[Point]) -> Iterator[Plan]:
     """The plans of the few points with the least predicted memory."""
-    return [Plan(problem, p) for p in sorted(points, key=lambda p: p.cost.memory)[:_MOST_SMALLEST]]
+    smallest = sorted(_distinct(points), key=lambda p: p.cost.memory)
+    return (Plan(problem, p) for p in smallest[:_MOST_SMALLEST])
+
+
+def _distinct(points: Iterable[Point]) -> Iterable[Point]:
+    """The points that differ in their costs."""
+    return {p.cost: p for p in points}.values()
+
+
+def _candidates(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Iterator[Plan]:
+    """The plans of the few visited points that are quickest and that are smallest, of those that may fit."""
+    near = (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit)
+    quick = sorted(_distinct(near), key=lambda p: p.seconds)
+    fits = [p for p in quick[_MOST_TIGHTENED:] if p.cost.memory <= limit]
+    yield from (Plan(problem, p) for p in quick[:_MOST_TIGHTENED] + fits[:1])
+    yield from _smallest(problem, quick[_MOST_TIGHTENED:])
 
 
 def _quickest(problem: Problem, search: Search, limit: float, seconds: float = math.inf) -> Plan | None:
-    """The first plan that fits by `sh.memory`, of the few visited points that are quickest and that are smallest."""
-    near = sorted(
-        (p for p in search.visited if p.seconds < seconds and p.cost.memory <= _LIKELY * limit), key=lambda p: p.seconds
-    )
-    fits = [p for p in near[_MOST_TIGHTENED:] if p.cost.memory <= limit]
-    plans = itertools.chain(
-        (Plan(problem, p) for p in near[:_MOST_TIGHTENED] + fits[:1]), _smallest(problem, near[_MOST_TIGHTENED:])
-    )
-    return next((p for p in plans if p.fits(limit)), None)
+    """The first of the candidates that fits by `sh.memory`."""
+    return next((p for p in _candidates(problem, search, limit, seconds) if p.fits(limit)), None)
 
 
 def _front(problem: Problem, search: Search, point: Point, limit: float | None) -> list[Plan]:

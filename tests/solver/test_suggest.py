@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 import shtypes as sh
+from shtypes.solver.search import size
 from shtypes.suggestions.plan import Plan
 from tests.end_to_end import host
 from tests.solver import models
-from tests.solver.models import f32
+from tests.solver.models import f32, i32
 
 LINK = sh.Link(50e9)
 DEVICE = sh.Device({"f32": 400e12}, 2.4e12)
@@ -136,6 +137,18 @@ def test_what_an_error_says_is_the_least_memory_fits(name: str) -> None:
     found = sh.suggest(f, *args, mesh={"dp": 8}, memory=limit, **SETTINGS)
     assert found.limit is not None
     assert max(plan.memory for plan in found) <= found.limit
+
+
+def test_what_an_error_says_is_the_least_memory_is_no_more_than_that_of_a_plan() -> None:
+    """A plan that gathers a table is predicted to need less than the quickest one, and needs more."""
+
+    def f(p: Any, i: Any, j: Any, y: Any) -> Any:
+        return jnp.mean(jnp.square((p["u"][i] * p["v"][j]).sum(-1) - y))
+
+    args = {"u": f32(32, 16), "v": f32(64, 16)}, i32(64), i32(64), f32(64)
+    quickest = sh.suggest(f, *args, mesh={"dp": 8})[0]
+    with pytest.raises(sh.ShardingTypeError, match=rf"needs {size(quickest.memory)}"):
+        sh.suggest(f, *args, mesh={"dp": 8}, memory=0.95 * quickest.memory)
 
 
 def test_plans_between_the_corners_of_the_front_are_found() -> None:
