@@ -77,9 +77,12 @@ class Sharing:
         """The indices of those whose cotangent costs less than by itself, with what it costs.
 
         Terms of a sum share one, which is resharded once. One that is a free cast of another is resharded from that if
-        that sends less, as by `reshard_cotangent`.
+        that sends less, as by `reshard_cotangent`. A copy has none if no use of it has one.
         """
         live = [i for i, has_cotangent in enumerate(self._live) if has_cotangent]
+        read = {transfers[i].use.value.id for i in live if transfers[i].from_copy}
+        unread = {i for i in live if transfers[i].use.node.kind == "shared" and transfers[i].use.value.id not in read}
+        live = [i for i in live if i not in unread]
         users = Counter((transfers[i].use.value.id, transfers[i].from_copy) for i in live)
         casts: dict[Hashable, set[Hashable]] = {}  # by value or shared copy
         for t in map(transfers.__getitem__, live):
@@ -113,7 +116,7 @@ class Sharing:
                 if t.dst != t.src:
                     ct = _Cotangent((ct.key, t.dst, t.src), self._cast_from(t, ct))
                 cotangents[x.id, t.from_copy] = ct
-        return iter((cheaper | dict.fromkeys(_reusing(reshards), FREE)).items())
+        return iter((cheaper | dict.fromkeys([*unread, *_reusing(reshards)], FREE)).items())
 
     def _cast_from(self, t: Transfer, ct: _Cotangent) -> tuple[tuple[ShType, int], ...]:
         """What the cotangent of a value is a free cast of, which takes no more memory; ``ct`` is that of its use."""

@@ -41,6 +41,19 @@ def test_what_has_no_cotangent_is_not_priced_backward(given: str) -> None:
         assert plan.bytes == pytest.approx(plan.ledger.total.bytes, abs=1)
 
 
+def test_a_copy_has_no_cotangent_if_no_use_of_it_has_one() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        z = x @ w
+        kept = jnp.tanh(z) + jnp.sin(z)
+        return jnp.sum(z) + lax.stop_gradient(jnp.sum(kept))
+
+    line = loss.__code__.co_firstlineno
+    fixed = {f"test_predicted.py:{line + 2} <- dot_general in {op}": "[_, _]" for op in ("tanh", "sin")}
+    fixed |= {"x": "[_, _@x]", "w": "[_@x, _]", f"test_predicted.py:{line + 3} <- dot_general": "[_, _]{U:x}"}
+    for plan in sh.suggest(loss, f32(8, 8), f32(8, 16), mesh={"x": 2}, grad=(0, 1), fixed=fixed):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def test_operands_are_read_for_the_results_that_are_used() -> None:
     def f(p: Any, a: Any, b: Any) -> Any:
         return lax.cond(p, lambda: (jnp.sin(a), b * 2), lambda: (a, b))
