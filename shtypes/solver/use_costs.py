@@ -49,16 +49,18 @@ class UseCosts(OpComm):
         seconds = (forward_weight * first + backward_weight * reruns) * (cost.seconds * v.nbytes + cost.latency)
         return FREE._replace(comm=seconds, sent=(first + reruns) * cost.sent * v.nbytes)
 
-    def _cotangent_cost(self, v: Value, src: States, dst: States, price: Price, may_fuse: bool = True) -> Measure:
+    def _cotangent_cost(self, v: Value, src: States, dst: States, price: Price, may_fuse: Any = True) -> Measure:
         """The cost of the reshard of the cotangent.
 
-        That of an argument and that of the gradient to the argument's type are one if it ``may_fuse``.
+        That of an argument and that of the gradient to the argument's type are one if it ``may_fuse``, and the
+        cotangent takes no more memory than its cast.
         """
         cost = true = price(cotangents(dst), cotangents(src))
         if self.graph.sums_gradient(v):
             cast = cotangents(unlabelled(src))
             first, second = price(cotangents(dst), cast), price(cast, cotangents(src))
             # A replicated gradient sends nothing; at that price each device would do all of the work.
+            may_fuse = may_fuse & (parts(cotangents(dst), self.sizes) >= parts(cast, self.sizes))
             replicated = (src == INVARIANT) & np.isin(dst, (INVARIANT, UNREDUCED))
             true = _gradient_cost(cost, first, second, may_fuse)
             cost = _gradient_cost(cost, first, second, may_fuse & ~replicated.any(-1))

@@ -54,6 +54,15 @@ def test_a_copy_has_no_cotangent_if_no_use_of_it_has_one() -> None:
         assert plan.bytes == plan.ledger.total.bytes
 
 
+def test_a_gradient_of_which_a_part_is_cast_is_summed_as_it_is_in_the_step() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.sum(jnp.sin(x @ w))
+
+    fixed = {"w": "[_@x, _]", "x": "[_, _]"}
+    for plan in sh.suggest(loss, f32(8, 8), f32(8, 8), mesh={"x": 4, "y": 2}, fixed=fixed, links=sh.Link(1e9)):
+        assert plan.bytes == plan.ledger.total.bytes
+
+
 def test_operands_are_read_for_the_results_that_are_used() -> None:
     def f(p: Any, a: Any, b: Any) -> Any:
         return lax.cond(p, lambda: (jnp.sin(a), b * 2), lambda: (a, b))
