@@ -69,15 +69,11 @@ def combined(
     byte: float,
     reshard: float,
     weights: tuple[float, float] = (1.0, 1.0),
-    least: Callable[[tuple[int, ...], Table], Table] = lambda ids, table: table,
 ) -> Tables:
-    """Sums factors into tables of the objective, keyed by their decision variables in ascending order.
-
-    ``least`` is applied to each alternative first.
-    """
+    """Sums factors into tables of the objective, keyed by their decision variables in ascending order."""
     tables: dict[tuple[int, ...], Terms] = {}
     for factor in factors:
-        terms: Terms = [least(factor.ids, cost.weighted(byte, reshard, weights)) for cost in factor.alternatives]
+        terms: Terms = [cost.weighted(byte, reshard, weights) for cost in factor.alternatives]
         ids = tuple(sorted(set(factor.ids)))
         if len(ids) < len(factor.ids):  # a variable tied to itself takes the diagonal
             terms = [dense(terms)]

@@ -1,11 +1,10 @@
-"""Minimizes the cost of an assignment: exactly for two mesh axes, by pairs of axes for more.
+"""Minimizes the cost of an assignment: for up to three mesh axes all at once, by pairs of axes for more.
 
 Memory limits are by Lagrangian relaxation: a price of a byte of memory.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
@@ -25,13 +24,12 @@ from shtypes.solver.progress import Progress, report
 from shtypes.solver.rows import Assignment, Domains
 from shtypes.solver.starts import by_axis
 from shtypes.solver.tables import Costs
-from shtypes.solver.terms import Table, Tables
+from shtypes.solver.terms import Tables
 
 #: The number of axes that vary together.
 EXACT_AXES: Final = 2
-#: The number of axes with a lower bound from two of them, and the most entries of its tables.
-_RELAXED: Final = 3
-_RELAXED_ENTRIES: Final = 200_000_000
+#: The number of axes of which all vary together at last, from where pairs of them end.
+_JOINT: Final = 3
 #: The most corners of the time-memory front to search between two points.
 _CORNERS: Final = 12
 #: The number of further corners to show.
@@ -85,7 +83,7 @@ class Search:
 
     Args:
         costs: The costs of decisions.
-        seed: Of a second order of the axes to start with; None for none.
+        seed: Of a second order of the axes to start with; None for none, and for no last search over three axes.
         block: The number of axes that vary together; on more axes, blocks take turns.
         overlap: The part of the shorter of computing and communication that hides behind the longer.
         gap: What the objective may be above its minimum, for which no bound is found if that takes seconds.
@@ -159,7 +157,7 @@ class Search:
         self, axes: Sequence[int], fixed: Assignment, byte: float, reshard: float
     ) -> tuple[Assignment, float, bool]:
         """The minimum, and whether it is exact."""
-        cached = self.exact and len(axes) == len(self.axes)
+        cached = len(axes) == len(self.axes)
         nodes, best, minimum = self.costs.graph.decisions, fixed, None
         while True:
             domains = {n.id: self.costs.domain(n, axes, fixed) for n in nodes}
@@ -265,7 +263,10 @@ class Search:
         if self.seed is not None and warm is None:
             orders.append([*map(int, self.rng.permutation(self.axes))])
         found = [self._block_by_block(order, start, byte, reshard) for order in orders]
-        return min(found, key=lambda each: each[1])[0]
+        best = min(found, key=lambda each: each[1])[0]
+        if len(self.axes) == _JOINT and self.seed is not None and not self._quick:
+            best = self._minimum(self.axes, best, byte, reshard)[0]
+        return best
 
     def _block_by_block(
         self, order: Sequence[int], start: Assignment, byte: float, reshard: float
@@ -304,42 +305,10 @@ class Search:
     def bound(self, memory: float | None) -> float | None:
         """A lower bound on the seconds of all assignments; None if there is none."""
         limit = math.inf if memory is None else memory
-        if len(self.axes) == _RELAXED and not self.timed_out:
-            byte = min((p for p in self.visited if p.cost.memory <= limit), key=lambda p: p.seconds).byte
-            with contextlib.suppress(_OutOfTimeError):
-                self._bounds += [(price, value) for price in {0.0, byte} if (value := self._relaxed(price)) is not None]
         bound = max((value - (byte * limit if byte else 0.0) for byte, value in self._bounds), default=-math.inf)
         # A plan may be quicker than the tables say, which count a reshard once for each use.
         bound = min([bound, *(p.seconds for p in self.visited if p.cost.memory <= limit)])
         return bound if bound > -math.inf else None
-
-    def _relaxed(self, byte: float) -> float | None:
-        """The Lagrangian bound for three axes: the best of three, in each of which one axis is free in each factor."""
-        links = [(self.costs.sizes[a], self.costs.prices.links[a]) for a in self.axes]
-        domains = {
-            n.id: self.costs.domain(n, self.axes, {n.id: self.costs.first_options(n)})
-            for n in self.costs.graph.decisions
-        }
-        if sum(len(domains[u.node.leader.id]) ** 2 for u, *_ in self.costs.uses.values()) > _RELAXED_ENTRIES:
-            return None
-        bounds = []
-        for out in {link: a for a, link in zip(self.axes, links, strict=True)}.values():  # one of equal axes
-            parts = {
-                i: np.unique(np.delete(rows, out, 1), axis=0, return_inverse=True)[1] for i, rows in domains.items()
-            }
-            order = {i: (np.argsort(part.ravel(), kind="stable"), np.sort(part.ravel())) for i, part in parts.items()}
-
-            def least(ids: tuple[int, ...], table: Table, order: Any = order) -> Table:
-                for k, i in enumerate(ids):
-                    if table.shape[k] > 1:
-                        starts = np.flatnonzero(np.diff(order[i][1], prepend=-1))
-                        table = np.minimum.reduceat(table.take(order[i][0], k), starts, axis=k)
-                return table
-
-            tables = combined(self.costs.factors(domains), byte, 0.0, self._weights, least)
-            sizes = {i: int(part.max()) + 1 for i, part in parts.items()}
-            bounds.append(minimize(sizes, tables, tick=self._check_time).bound)
-        return max(bounds, default=None)
 
     def explore(self, quick: Point) -> None:
         """Visits the corner of the front with the least memory, and some between it and a point."""

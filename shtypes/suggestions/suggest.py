@@ -73,7 +73,7 @@ def suggest(
     """The types of a plain function's arguments and the reshards inside it by which a step takes least time.
 
     Each equation has a few options along each mesh axis, with costs that follow from the types: the work of one device,
-    and the reshards between equations, forward and backward. Their sum is minimized exactly on meshes of up to two
+    and the reshards between equations, forward and backward. Their sum is minimized exactly on meshes of up to three
     axes, and by pairs of axes on others. Then the plan is typed, so that its `ledger` and `memory` are those of the
     program (docs: suggest).
 
