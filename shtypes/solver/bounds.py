@@ -85,15 +85,15 @@ def narrowed(
             gain = (state.bound - bound) * (_SWEEPS - sweep) / patience
             if state.bound + gain <= upper and state.count > (1 - LEAST_PART) * left:
                 break
-    kept = {v: np.isin(np.arange(n), state.kept[v]) for v, n in sizes.items()}
-    return incumbent._replace(bound=max(incumbent.bound, min(state.bound, incumbent.total))), kept
+    remaining = {v: np.isin(np.arange(n), state.rows[v]) for v, n in sizes.items()}
+    return incumbent._replace(bound=max(incumbent.bound, min(state.bound, incumbent.total))), remaining
 
 
 class _Diffusion:
     """Tables between which costs are moved, without the values that were dropped."""
 
     def __init__(self, sizes: Mapping[int, int], tables: Tables) -> None:
-        self.kept: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
+        self.rows: dict[int, Any] = {v: np.arange(n) for v, n in sizes.items()}
         self._alone: dict[int, Table] = {v: np.zeros(n) for v, n in sizes.items()}
         self._wide = {ids: Movable(terms) for ids, terms in tables.items() if len(ids) > 1}
         for ids, terms in tables.items():
@@ -116,7 +116,7 @@ class _Diffusion:
     @property
     def count(self) -> int:
         """How many values are left of all variables."""
-        return sum(map(len, self.kept.values()))
+        return sum(map(len, self.rows.values()))
 
     def sweep(self, upper: float) -> Values:
         """Moves all costs onwards, and drops values of sums above ``upper``; returns the best values on the way."""
@@ -129,7 +129,7 @@ class _Diffusion:
         self._order.reverse()
         self._swept = True
         self._rank = {v: -i for v, i in self._rank.items()}
-        return {v: int(self.kept[v][k]) for v, k in chosen.items()}
+        return {v: int(self.rows[v][k]) for v, k in chosen.items()}
 
     def _gather(self, v: int) -> None:
         """Moves the costs of tables around a variable to it.
@@ -153,7 +153,7 @@ class _Diffusion:
         """Drops the values of a variable with which all sums are above ``upper``."""
         keep = self._alone[v] - self._least[v] + self.bound <= upper + ROUNDED * abs(upper)
         if not keep.all() and keep.any():
-            self.kept[v], self._alone[v] = self.kept[v][keep], self._alone[v][keep]
+            self.rows[v], self._alone[v] = self.rows[v][keep], self._alone[v][keep]
             for ids in self._at[v]:
                 self._wide[ids].compress(keep, ids.index(v))
 

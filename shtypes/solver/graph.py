@@ -102,7 +102,7 @@ class Graph(OpOptions):
         """Whether a value is an argument whose gradient is summed first, and then resharded to its type."""
         return self.source[v.id][0].kind == "argument" and not self.is_implicit
 
-    def is_kept(self, v: Value) -> bool:
+    def is_residual(self, v: Value) -> bool:
         """Whether a value lives until the backward pass whatever its uses, as an argument, or a slice of one."""
         source = self.source[v.id][0]
         operand = source.operands[0] if source.kind == "slice" else None

@@ -182,7 +182,7 @@ class Search:
                 break  # what is priced costs no less than it was believed to, and this no more
 
             def begin(tables: Tables, rows: Domains, start: Values, domains: Domains = domains) -> Values:
-                left = {i: domains[i][kept] for i, kept in rows.items()}
+                left = {i: domains[i][places] for i, places in rows.items()}
                 return by_axis(tables, left, start, axes, self._check_time)
 
             solve = functools.partial(minimize, sizes, tables, start, self._check_time, offer)

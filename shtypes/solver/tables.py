@@ -107,10 +107,12 @@ class Costs(UseCosts):
             if v.id in self.graph.sliced:  # a reader expects no axis on the dim of the layers
                 cost += Measure(0.0, 0.0, 0.0, 0.0, 0.5 * (dims_of(states) == 0).any(-1))
         for i, v in enumerate(node.results):
-            cost += Measure(0.0, 0.0, self._kept(v) / parts(self.result_states(node, rows, i), self.sizes), 0.0, 0.0)
+            cost += Measure(
+                0.0, 0.0, self._residual_bytes(v) / parts(self.result_states(node, rows, i), self.sizes), 0.0, 0.0
+            )
         return cost
 
-    def _kept(self, v: Value) -> float:
+    def _residual_bytes(self, v: Value) -> float:
         """The bytes for which a result counts by itself: all of a residual, and of others their mean over time."""
         graph = self.graph
         if v.id in graph.saved:
@@ -174,7 +176,7 @@ class Costs(UseCosts):
         """What the cost of a node depends on beside its rows and what it sends by itself."""
         graph, op = self.graph, node.op
         values = tuple(
-            (v.nbytes, graph.has_cotangent(v), trip_count(v.within), self._kept(v), v.id in graph.sliced)
+            (v.nbytes, graph.has_cotangent(v), trip_count(v.within), self._residual_bytes(v), v.id in graph.sliced)
             for v in node.results
         )
         of_op = op and (graph.is_live(node), graph.in_no_comm(node), is_annotation(op.eqn) and op.id)
@@ -285,8 +287,8 @@ class Costs(UseCosts):
         src = states(rows[source.leader.id])
         types = self.typed(source, v, src), self.typed(use.node, v, dst)
         if stays[best]:
-            kept = self._use_measure(use, 0.0, 0.0, np.zeros(1), dst, from_copy=bool(best))
-            return Transfer(use, *types, bool(best), kept.scalars)
+            unmoved = self._use_measure(use, 0.0, 0.0, np.zeros(1), dst, from_copy=bool(best))
+            return Transfer(use, *types, bool(best), unmoved.scalars)
         cost = self._use_measure(use, *self._pair_costs(use, src, dst, planned=True), dst, from_copy=bool(best))
         cotangent = self._use_cotangent(use, src, dst, planned=True).times(use.times)
         return Transfer(use, *types, bool(best), cost.scalars, cotangent.scalars)

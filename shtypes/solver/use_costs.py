@@ -150,7 +150,7 @@ class UseCosts(OpComm):
             return 0.0, 0.0, 0.0
         n = v.nbytes * use.times
         share = n / graph.times_saved[v.id]
-        return n, 0.0 if graph.is_kept(v) else share, share
+        return n, 0.0 if graph.is_residual(v) else share, share
 
     def _finish_cost(self, use: Use, states: States) -> Measure:
         """The cost of resharding a pending result along its pending axes to its cheapest type without pending sums."""
