@@ -22,6 +22,8 @@ _LARGEST: Final = 5
 #: How many other values are compared with each, and the most entries of the tables that are built for it.
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
+#: The most values of a variable that are compared with each other.
+_MOST_COMPARED: Final = 4096
 #: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
 
@@ -291,6 +293,8 @@ def _undominated(tables: list[Table], n: int) -> Any:
     if n == 1 or not tables:
         return np.arange(n) == 0
     keep = np.ones(n, bool)
+    if n > _MOST_COMPARED:
+        return keep
     more = np.zeros((n, n))  # what one value costs more than another where the tables are least for the other
     for table in tables:
         at_least = table[:, table.argmin(1)]
