@@ -23,7 +23,7 @@ _EQUAL: Final = 0.005
 #: How far the quickest plan may be above the lower bound before more are searched for.
 _GAP: Final = 0.01
 #: What a plan of the front needs at most, of the memory of the one before it.
-_LESS: Final = 0.99
+_LESS: Final = 0.97
 #: The number of plans with the least predicted memory of which one may fit.
 _MOST_SMALLEST: Final = 3
 #: The most times that a memory limit is tightened by the error of the predicted memory.
