@@ -421,8 +421,8 @@ def test_constants_that_repeat_one_value_are_repeated_at_the_sizes_before() -> N
     [
         lambda w: np.linspace(0.5, 1.5, 63, dtype=np.float32) * w,
         lambda w: w ** jnp.arange(63),
-        lambda w: jnp.broadcast_to(jnp.arange(63.0), (2, 63)) / w,
-        lambda w: jnp.where(jnp.arange(63) < 9, w, 0.5),
+        pytest.param(lambda w: jnp.broadcast_to(jnp.arange(63.0), (2, 63)) / w, marks=pytest.mark.nightly),
+        pytest.param(lambda w: jnp.where(jnp.arange(63) < 9, w, 0.5), marks=pytest.mark.nightly),
     ],
     ids=["array", "power", "broadcast", "mask"],
 )
@@ -436,6 +436,7 @@ def test_constants_with_parameters_differ_by_position(weights: Callable[..., Any
     assert_close(_joined(map(host, found)), _joined(jax.jit(gradient)(*args)), 4 * SERIES)
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_to_send_some_bytes_less_no_plan_has_all_devices_compute_all() -> None:
     def attended(x: Any) -> Any:

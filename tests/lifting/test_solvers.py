@@ -126,6 +126,7 @@ def test_the_terms_of_a_pending_sum_are_solved_for_alone(policy: str) -> None:
             assert_close(denoted(found), np.linalg.solve(A, terms.sum(0)), SOLVED)
 
 
+@pytest.mark.nightly
 def test_a_solver_that_would_communicate_for_each_term_is_refused_with_the_hint() -> None:
     a, b = sh.array(A, "f32[8, 8@tp]"), sh.array(B, "f32[8]")
     pending = lambda a, b: sh.all_reduce(sh.sum(sh.lift(solve_in_parts)(a, b) ** 2))  # noqa: E731

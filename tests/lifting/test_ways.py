@@ -295,6 +295,7 @@ def test_what_moves_along_a_dim_keeps_its_shards_where_dims_behind_it_change() -
     assert np.array_equal(host(jax.jit(across(shifted))(typed)), shifted(x))
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_what_is_moved_along_a_dim_is_padded_along_others_where_it_arrives() -> None:
     blocks = f32(16, 6), f32(32, 10)
@@ -312,6 +313,7 @@ def test_what_is_moved_along_a_dim_is_padded_along_others_where_it_arrives() -> 
     assert_close(host(gradient), np.sin(2 * blocks[0]), SERIES)
 
 
+@pytest.mark.nightly
 @pytest.mark.one_in(2)
 @pytest.mark.mesh({"x": 4})
 @pytest.mark.parametrize(
@@ -409,6 +411,7 @@ def test_what_two_ops_need_of_one_value_is_sent_once() -> None:
     assert sh.ledger(across(pools), sh.abstract_array("f32[2,32@x,4,3]")).total == (4 * ROW, 4)
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetric() -> None:
     x = sh.abstract_array("f32[32@x,32]")
@@ -687,6 +690,7 @@ def test_a_sort_of_a_dim_on_several_axes_is_by_columns_of_all_of_them(axes: str)
         assert ledger.total.bytes == (2 * 7 * 256 + 2 * 49) * 4
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("axes", ["(y,x)", "(x,y)"])

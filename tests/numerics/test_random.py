@@ -171,6 +171,7 @@ def test_a_varying_sample_is_another_one_on_each_device() -> None:
         np.testing.assert_array_equal(parts.reshape(2, 4, 3)[i, j], jax.random.uniform(key, (3,)))
 
 
+@pytest.mark.nightly
 def test_classes_and_orders_are_sampled_as_in_jax() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, plain = sh.random.key(KEY), jax.random.key(KEY)

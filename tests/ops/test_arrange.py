@@ -56,6 +56,7 @@ def test_padding_may_be_negative_or_between_elements_or_of_a_value() -> None:
     check(sh.make_mesh({"x": 2, "y": 2}), cases)
 
 
+@pytest.mark.nightly
 def test_shifts_and_counts_may_be_known_at_run_time() -> None:
     """As integers that are typed: eager calls and traced ones answer alike."""
     shift, shifts, counts = np.asarray(-5, np.int32), np.asarray([3, 1], np.int32), np.asarray([1, 0, 2, 3], np.int32)

@@ -131,6 +131,7 @@ def test_pending_sums_are_reduced_first_where_a_scope_allows_it() -> None:
     check(sh.make_mesh(AXES), found)
 
 
+@pytest.mark.nightly
 def test_they_are_under_jax_s_policy_and_without_a_region() -> None:
     with sh.policy("jax"):
         check(sh.make_mesh(AXES), cases(["max of ties", "softmax"], most=1), eager=True)

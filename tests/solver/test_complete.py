@@ -95,6 +95,7 @@ def test_what_an_operation_takes_together_stays_as_it_is(f: Callable[..., Any]) 
     assert not sh.ledger(decided, x, y).total.bytes
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 def test_weights_behind_a_barrier_are_sent_as_without_it() -> None:
     def layers(p: Any, x: Any, hidden: Callable[[Any], Any]) -> Any:
