@@ -56,7 +56,7 @@ class Fusion:
                     reads.append((v, True))
                 else:
                     reads += self._reads[v.step].items()
-            self._reads[step] = _all_of((v, same and step.is_elementwise) for v, same in reads)
+            self._reads[step] = _all_of((v, flag and step.is_elementwise) for v, flag in reads)
 
     def materialized(self, step: Step) -> bool:
         """Whether the results of a step are in memory, or alias its operands."""
@@ -176,7 +176,7 @@ class Schedule:
         self.order = self._scheduled()
         #: The values that each step reads from memory, and whether it may be written over them.
         self.reads = {
-            step: _all_of((self.root(v), same) for part in parts for v, same in self._fusion.reads(part).items())
+            step: _all_of((self.root(v), flag) for part in parts for v, flag in self._fusion.reads(part).items())
             for step, parts in self.order.items()
         }
         self.last: dict[Value, Step | None] = {v: step for step in self.order for v in self.reads[step]}
@@ -271,8 +271,8 @@ class _Run:
         elif step.kind is Kind.STORE:
             pairs = [(self._schedule.root(step.operands[0]), step.results[0])]
         elif step.kind in (Kind.MAP, Kind.COSTLY):
-            same = self._schedule.reads[step]
-            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes and same[v]][:1]
+            may = self._schedule.reads[step]
+            pairs = [(v, step.results[0]) for v in free if v.bytes == step.results[0].bytes and may[v]][:1]
         overwritten: dict[Value, Value] = {}
         for v, result in pairs:
             if v in free:

@@ -52,12 +52,12 @@ _MAPS: Final = _names(
     "add_any is_finite shift_left shift_right_logical shift_right_arithmetic real imag complex conj nextafter "
     "axis_index sin cos tan population_count clz"
 )
-#: The kinds of them that read other elements than they compute.
-_MOVES: Final = _names("broadcast_in_dim transpose slice dynamic_slice concatenate pad rev gather")
 _COSTLY: Final = _names(
     "exp exp2 expm1 log log1p tanh logistic asin acos atan atan2 sinh cosh asinh acosh atanh rsqrt sqrt cbrt div rem "
     "pow gather erf erfc erf_inv lgamma digamma"
 )
+#: Primitives of both kinds that read their operands at other places than they write.
+_MOVES: Final = _names("broadcast_in_dim transpose slice dynamic_slice concatenate pad rev gather")
 
 
 def kind_of(eqn: Any) -> Kind:

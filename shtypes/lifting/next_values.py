@@ -87,11 +87,9 @@ def in_types_before(results: Sequence[Any], following: Next, arguments: Sequence
     """
     outs = []
     for y, at in zip(results, following, strict=True):
-        t, now = at and type_of(arguments[at.argument]), type_of(y)
-        if at is None or (at.is_gradient and hides(now)):
-            t = None
-        elif t is None and now is not None:
-            t = finished_type(now)
+        t, now = None, type_of(y)
+        if at is not None and not (at.is_gradient and hides(now)):
+            t = type_of(arguments[at.argument]) or (now and finished_type(now))
         outs.append(y if t is None else cast_to_type(y, t, "step"))
     return outs
 

@@ -23,7 +23,7 @@ _LARGEST: Final = 5
 _RIVALS: Final = 4
 _COMPARED: Final = 1_000_000
 #: The most values of a variable that are compared with each other.
-_MOST_COMPARED: Final = 4096
+_MOST_VALUES: Final = 4096
 #: The relative tolerance of sums of few numbers.
 _EXACT: Final = 1e-13
 
@@ -293,7 +293,7 @@ def _undominated(tables: list[Table], n: int) -> Any:
     if n == 1 or not tables:
         return np.arange(n) == 0
     keep = np.ones(n, bool)
-    if n > _MOST_COMPARED:
+    if n > _MOST_VALUES:
         return keep
     more = np.zeros((n, n))  # what one value costs more than another where the tables are least for the other
     for table in tables:

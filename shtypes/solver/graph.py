@@ -42,7 +42,8 @@ class Graph(OpOptions):
         mesh: The mesh.
         grad: Whether to price a backward pass.
         types: The types of its inputs, for `implicit_comm`; by default they are decision variables.
-        results: With ``types``, the types of the results, None for any, and whether each may be pending; else None.
+        results: With ``types``, of each result its type, or None for any, and whether it may be pending; or None for
+            the type that its op gives it.
         seen: The types of an op where each op chooses greedily; the fallback of ops without known options.
         fixed: Types of arguments from the user, as strings. Layers with others, or other ``types``, are not tied.
     """
