@@ -48,6 +48,7 @@ def test_every_variant_computes_what_one_device_computes(model: str, policy: str
     assert entry["error"] < 1e-5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_compiled_step_has_the_collectives_and_the_work_of_the_hand_written_one(model: str, policy: str) -> None:
@@ -159,7 +160,6 @@ ENTRY %main {
 
 
 @pytest.mark.nightly
-@pytest.mark.one_in(9)
 @pytest.mark.parametrize(("policy", "fewer"), [("partial", 0), ("jax", 7)])
 def test_merging_halves_the_sums_that_the_jax_policy_throws_away(policy: str, fewer: int) -> None:
     """A step of the sequence parallel transformer: seven all-reduces that are sliced become reduce-scatters."""

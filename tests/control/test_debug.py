@@ -205,7 +205,7 @@ IN_CHECKPOINTS: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", IN_CHECKPOINTS)
 @pytest.mark.mesh({"dp": 2})
 def test_a_checkpoint_calls_again_as_that_of_jax(name: str, x: Any) -> None:

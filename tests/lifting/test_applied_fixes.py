@@ -590,6 +590,7 @@ def run(x, i):
 }
 
 
+@pytest.mark.nightly
 def test_a_fix_never_names_a_line_inside_jax_and_is_there_for_each_program() -> None:
     for name in PROGRAMS:
         error = _refusal(*PROGRAMS[name])

@@ -286,7 +286,7 @@ def test_a_primitive_whose_parameters_have_another_size_is_computed_after_the_sl
     assert sliced_sums(before_slices(jaxpr)) == 1  # what is computed beside it is computed before
 
 
-@pytest.mark.one_in(12)
+@pytest.mark.one_in(25)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_it_sends_what_crosses_the_borders_and_what_is_summed(case: Case) -> None:

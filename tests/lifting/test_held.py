@@ -105,7 +105,7 @@ ALL: dict[str, Held] = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_a_device_holds_a_few_shares(case: Held) -> None:

@@ -41,7 +41,7 @@ def mesh() -> Any:
         yield mesh
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_device_loops_over_its_own_steps(name: str, policy: Any) -> None:

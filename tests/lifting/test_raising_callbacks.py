@@ -118,6 +118,7 @@ def _said() -> list[str]:
     return run.stdout.splitlines()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", _CHOSEN)
 def test_what_the_host_raises_leaves_the_program_on_each_device(name: str) -> None:
     raised, *after = [line for line in _said() if line.startswith(f"{name} ")]

@@ -226,6 +226,7 @@ def test_another_generator_samples_what_is_not_sharded() -> None:
     np.testing.assert_array_equal(host(sampled), jax.random.uniform(jax.random.key(3, impl="rbg"), (4, 2)))
 
 
+@pytest.mark.nightly
 def test_bits_that_jax_draws_for_a_whole_batch_of_keys_are_those_of_one_device() -> None:
     """XLA's generator, mapped by JAX, draws for all keys from the first; of unsafe keys, children are drawn so too."""
     sh.set_mesh(sh.make_mesh({"x": 2}))

@@ -213,6 +213,7 @@ def test_bounds_of_a_truncated_normal_may_be_arrays() -> None:
     np.testing.assert_allclose(np.asarray(samples), np.asarray(expected), rtol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 2, "y": 4})
 def test_a_varying_sample_that_is_computed_in_full_is_another_one_on_each_device() -> None:
     parts = host(sh.reinterpret(sh.random.gamma(sh.random.key(KEY), 2.0, "f32[3]{V:(x,y)}"), x=0, y=0))

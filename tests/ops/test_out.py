@@ -170,6 +170,7 @@ def test_an_axis_may_shard_a_result_by_the_name_of_its_dim(name: str) -> None:
     assert [(e.kind, e.bytes) for e in by_name] == [(e.kind, e.bytes) for e in by_axis]
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_a_fix_of_a_call_with_a_loop_has_the_price_of_all_its_steps() -> None:
     x = sh.abstract_array("f32[4096@x]")

@@ -95,7 +95,7 @@ def test_a_scope_forbids_it() -> None:
         sh.all_reduce(values())
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.nightly
 def test_it_goes_by_the_cost_model_in_force() -> None:
     tree = [sh.array(np.ones((16, 256, 256), np.float32), "f32[_, _, _]")] * 2
     tree = [sh.reshard(x, "[_, _, _]{U:(dp,tp)}") for x in tree]

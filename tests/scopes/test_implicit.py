@@ -109,7 +109,7 @@ def refused(op: Callable[..., Any], *args: Any) -> Any:
     return None
 
 
-@pytest.mark.one_in(87)
+@pytest.mark.nightly
 @pytest.mark.parametrize("left", ["f32[4@x,8]", "f32[4,8@x]", "f32[4,8]{U:x}", "f32[4@(x,y),8]", "f32[4@y,8@x]"])
 @pytest.mark.parametrize("right", ["f32[4@y,8]", "f32[4,8@y]", "f32[4,8]{U:(x,y)}", "f32[4@(y,x),8]", "f32[4@x,8@y]"])
 def test_operands_that_differ_on_two_axes_have_a_fix_that_types(left: str, right: str) -> None:

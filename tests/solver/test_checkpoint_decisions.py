@@ -114,6 +114,7 @@ def two_scans(p: Any, x: Any) -> Any:
     return jnp.mean(jnp.square(jax.lax.scan(narrow, jax.lax.scan(wide, x, p["wide"])[0], p["narrow"])[0]))
 
 
+@pytest.mark.nightly
 def test_each_scan_is_checkpointed_for_itself(tmp_path: Path) -> None:
     up, down, scale = (jax.ShapeDtypeStruct(s, "float32") for s in ((4, 64, 512), (4, 512, 64), (4, 64)))
     args = {"wide": {"up": up, "down": down}, "narrow": scale}, jax.ShapeDtypeStruct((1024, 64), "float32")

@@ -274,6 +274,7 @@ def test_what_takes_no_time_or_memory_has_a_plan_that_prints(f: Any, shape: Any,
     assert "+0.00 %" in found[0].diff(found.why_not({}))
 
 
+@pytest.mark.nightly
 def test_the_same_question_has_the_same_answer() -> None:
     args, mesh = (params(64, 256), f32(65536, 64)), {"a": 2, "b": 2, "c": 2}
     texts = {str(sh.suggest(loss, *args, mesh=mesh, **SETTINGS)) for _ in range(2)}
@@ -427,7 +428,7 @@ def test_what_cannot_be_is_refused(options: Any, message: str) -> None:
         )
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["fixed", "typed", "why_not"])
 def test_one_of_the_layers_that_are_alike_may_be_given_a_type_of_its_own(how: str) -> None:
     """Layers are decided together; one whose types are said is not like the others."""
@@ -449,6 +450,7 @@ def test_one_of_the_layers_that_are_alike_may_be_given_a_type_of_its_own(how: st
     assert plan.ledger.total.bytes == pytest.approx(plan.point.cost.sent, rel=2e-3)
 
 
+@pytest.mark.nightly
 def test_layers_that_are_given_one_type_are_decided_together() -> None:
     args = models.gpt(4, 8, 8, 16, 8, 4, 32, 64, scanned=False)
     plan = sh.suggest(models.gpt_loss, *args, mesh={"dp": 2}, fixed={"layers/*/up": "[_@dp, _]"}, **SETTINGS)[0]

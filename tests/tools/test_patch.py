@@ -276,6 +276,7 @@ def test_a_value_that_one_call_takes_by_several_expressions_is_resharded_at_one_
     assert 'rotary(sh.reshard(x @ w["up"], "[_@(dp,tp), _]"))' in text
 
 
+@pytest.mark.nightly
 def test_a_second_patch_replaces_the_first(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     patched(*planned(path, "shifted")).write()
@@ -559,6 +560,7 @@ def loss(w, x, y):
 """
 
 
+@pytest.mark.nightly
 def test_a_lambda_gets_a_scope_where_its_line_needs_one(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(HEAD + LAMBDAS)

@@ -72,6 +72,7 @@ def a_token(name: str) -> sh.Ledger:
         return sh.ledger(functools.partial(generate.decode, sizes=SIZES), w, kept, row, row, sh.abstract_array(key))
 
 
+@pytest.mark.nightly
 def test_nothing_is_sent_where_only_the_batch_is_sharded() -> None:
     assert a_token("dp").bytes == 0
     with LAYOUTS["dp"].use(), LAYOUTS["dp"].for_tokens(), sh.no_comm():

@@ -210,7 +210,8 @@ def compiled(f: Any, *args: Any) -> int:
     return int(used.temp_size_in_bytes)
 
 
-@pytest.mark.parametrize("of", [estimated, pytest.param(compiled, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("of", [estimated, compiled])
 def test_1f1b_keeps_no_more_for_more_microbatches_and_gpipe_does(of: Any) -> None:
     # What enters the stage and what leaves it, of each microbatch; copies of tokens and targets, which are integers.
     assert kept_for_more_microbatches("gpipe", of) >= 2
