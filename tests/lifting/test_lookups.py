@@ -104,6 +104,17 @@ def test_a_count_of_other_rows_stays_a_lookup() -> None:
             np.testing.assert_allclose(denoted(y), right, rtol=1e-6)
 
 
+def test_a_carry_that_counts_along_its_first_dim_does_not_count_along_its_second() -> None:
+    def carried(x: Any, labels: Any) -> Any:
+        rows = jnp.zeros((4, 4), int)
+        rows, _ = jax.lax.scan(lambda rows, _: (jax.lax.broadcasted_iota(int, (4, 4), 0), None), rows, None, 2)
+        return x[rows, labels[:, None] - jnp.arange(4)]
+
+    with sh.use_mesh(sh.make_mesh({"x": 2})):
+        found = sh.lift(carried)(sh.array(ROWS, "f32[4@x, 8]"), sh.array(LABELS, "i32[4]"))
+        np.testing.assert_array_equal(denoted(found), carried(jnp.asarray(ROWS), jnp.asarray(LABELS)))
+
+
 def test_a_table_that_is_a_pending_sum_takes_terms_of_the_rows_of_each_device() -> None:
     def added(x: Any, labels: Any, y: Any) -> Any:
         return x.at[jnp.arange(4), labels].add(y)

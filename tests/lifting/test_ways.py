@@ -433,6 +433,45 @@ def test_scatters_to_the_numbers_of_a_sort_alone_say_that_each_place_is_once() -
     assert marked(lambda x, i: x.at[i].add(x), x, i) == [False]
 
 
+def _kept(number: Callable[[Any], Any], mode: Any, read: Any, size: int) -> Callable[..., Any]:
+    """Which of nine updates of ``size`` elements are found at their places after all were written."""
+    places = ((), (0,), (0,))
+
+    def f(ids: Any, y: Any) -> Any:
+        ids, numbers = ids[:, None], number(y)
+        x = lax.scatter(jnp.zeros(size, numbers.dtype), ids, numbers, lax.ScatterDimensionNumbers(*places), mode=mode)
+        return numbers == lax.gather(x, ids, lax.GatherDimensionNumbers(*places), (1,), mode=read)
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("number", "is_found"),
+    [
+        (lambda y: lax.iota(np.uint32, 9) + lax.full((9,), 1, np.uint32), True),
+        (lambda y: lax.iota(np.uint8, 9) + lax.full((9,), 1, np.uint8), True),
+        (lambda y: lax.iota(np.uint32, 9) + lax.full((9,), 2, np.uint32), False),
+        (lambda y: lax.iota(np.uint32, 9) + y, False),
+        (lambda y: lax.broadcasted_iota(np.uint32, (3, 3), 0).reshape(9) + lax.full((9,), 1, np.uint32), False),
+    ],
+)
+@pytest.mark.parametrize("mode", [lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP])
+@pytest.mark.parametrize("dtype", [np.int32, np.int8])
+def test_the_updates_that_a_scatter_keeps_are_found_by_their_indices_only_where_all_numbers_differ(
+    number: Callable[[Any], Any], is_found: bool, mode: Any, dtype: Any
+) -> None:
+    ids = np.asarray([1, 2, 1, 9, -3, 7, 8, 2, 9], dtype)
+    y = np.arange(9, 0, -1).astype(np.uint32)  # what is added to a count may make it one number
+    for read in lax.GatherScatterMode.CLIP, lax.GatherScatterMode.FILL_OR_DROP:
+        for size in 8, 300:
+            f = _kept(number, mode, read, size)
+            program = jax.make_jaxpr(f)(ids, y)
+            found = with_sorted_places(program.jaxpr)
+            assert (found is not program.jaxpr) == (is_found and read is lax.GatherScatterMode.CLIP)
+            (kept,) = jax.core.eval_jaxpr(found, program.consts, ids, y)
+            np.testing.assert_array_equal(kept, f(ids, y))
+
+
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:
     def f(x: Any) -> Any:
         return jnp.sum((x[1:] - x[:-1]) ** 2) + jnp.sum(x)  # what is reduced has no size that devices divide

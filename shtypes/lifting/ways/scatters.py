@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -106,36 +106,55 @@ def _scatter_of_numbers(eqn: Any, uses: Uses) -> Any:
     sizes = dict(zip(numbers.windowed(x.aval.ndim), (updates.aval.shape[d] for d in numbers.window), strict=True))
     disjoint = all(sizes.get(d, 1) == 1 for d in numbers.indexed)  # else windows may overlap in part
     same = numbers == DimensionNumbers.of_gather(gather.params["dimension_numbers"])
-    return scatter if same and disjoint and _is_zero(x, uses) and _are_numbers(updates, uses) else None
+    reads = same and gather.params["mode"] is not lax.GatherScatterMode.FILL_OR_DROP
+    numbered = _is_filled(x, 0, uses) and _are_numbers(updates, numbers.window, uses)
+    return scatter if disjoint and reads and numbered else None
 
 
-def _is_zero(v: Any, uses: Uses) -> bool:
+def _is_filled(v: Any, value: int, uses: Uses) -> bool:
     fill = uses.maker(v, "broadcast_in_dim")
-    return fill is not None and is_literal(fill.invars[0]) and not literal_value(fill.invars[0])
+    return fill is not None and is_literal(fill.invars[0]) and bool(literal_value(fill.invars[0]) == value)
 
 
-def _are_numbers(v: Any, uses: Uses) -> bool:
-    """Whether a variable has the numbers of the updates, from one on."""
+def _are_numbers(v: Any, window: Collection[int], uses: Uses) -> bool:
+    """Whether a variable has another number, from one on, for each window of a scatter's updates."""
     added = uses.maker(v, "add")
-    if added is None:
+    if added is None or not _is_filled(added.invars[1], 1, uses):
         return False
-    shaped = uses.maker(added.invars[0], "broadcast_in_dim", "reshape") or added
-    return uses.maker(shaped.invars[0], "iota") is not None
+    count = added.invars[0]
+    shaped = uses.maker(count, "reshape")
+    iota = uses.maker(count if shaped is None else shaped.invars[0], "iota")
+    rows = [d for d in range(v.aval.ndim) if d not in window]
+    if iota is None or [count.aval.shape[d] for d in rows] != [v.aval.shape[d] for d in rows]:
+        return False
+    dtype, shape = iota.params["dtype"], iota.params["shape"]
+    return bool(np.issubdtype(dtype, np.integer) and len(shape) == 1 and shape[0] <= np.iinfo(dtype).max)
 
 
 def _by_sorting(eqn: Any, scatter: Any, counts: Mapping[int, int]) -> list[Any]:
     """The equations that find the same among the indices; ``counts``: their components that count along a dim."""
-    (x, ids, updates), p = scatter.invars, scatter.params
-    numbers = DimensionNumbers.of_scatter(p["dimension_numbers"])
-    sizes = [x.aval.shape[d] if p["mode"] is lax.GatherScatterMode.CLIP else 0 for d in numbers.indexed]
-    compared = [(k, n) for k, n in enumerate(sizes) if k not in counts]
-    differ_along = sorted({*numbers.ids_batch, *counts.values()})
+    (x, ids, updates), mode = scatter.invars, scatter.params["mode"]
+    numbers = DimensionNumbers.of_scatter(scatter.params["dimension_numbers"])
+    sizes = [x.aval.shape[d] for d in numbers.indexed]
+    clipped = mode is lax.GatherScatterMode.CLIP
+    differ = {k: d for k, d in counts.items() if ids.aval.shape[d] <= sizes[k] or not clipped}
+    compared = [(k, n if clipped else 0) for k, n in enumerate(sizes) if k not in differ]
+    differ_along = sorted({*numbers.ids_batch, *differ.values()})
     rows = [d for d in range(updates.aval.ndim) if d not in numbers.window]
 
     def kept(ids: Any) -> Any:
-        return [lax.broadcast_in_dim(_last_of_equal(ids, compared, differ_along), updates.aval.shape, rows)]
+        last = _last_of_equal(ids, compared, differ_along)
+        if mode is lax.GatherScatterMode.FILL_OR_DROP:
+            inside = (ids[..., k] == _clipped(ids[..., k], n) for k, n in enumerate(sizes))
+            last = functools.reduce(jnp.logical_and, inside, last)
+        return [lax.broadcast_in_dim(last, updates.aval.shape, rows)]
 
     return equations_of(kept, [ids], eqn, eqn.outvars)[0]
+
+
+def _clipped(ids: Any, size: int) -> Any:
+    """Indices clipped to a dim."""
+    return jnp.clip(ids, 0, min(size - 1, np.iinfo(ids.dtype).max))
 
 
 def _last_of_equal(ids: Any, compared: Sequence[tuple[int, int]], differ_along: Sequence[int]) -> Any:
@@ -153,7 +172,7 @@ def _last_of_equal(ids: Any, compared: Sequence[tuple[int, int]], differ_along: 
     def flat(component: Any) -> Any:
         return component.transpose(order).reshape(*sizes[:dim], math.prod(sizes[dim:]))
 
-    components = [flat(jnp.clip(ids[..., k], 0, n - 1) if n else ids[..., k]) for k, n in compared]
+    components = [flat(_clipped(ids[..., k], n) if n else ids[..., k]) for k, n in compared]
     number = lax.broadcasted_iota(np.int32, flat(ids[..., 0]).shape, dim)
     *components, number = lax.sort([*components, number], dimension=dim, num_keys=len(components) + 1)
     differs = functools.reduce(jnp.logical_or, (x[..., 1:] != x[..., :-1] for x in components), number[..., 1:] < 0)
