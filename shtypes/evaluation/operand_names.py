@@ -92,7 +92,10 @@ def argument_name(source: Source) -> str:
 
 
 def _of_argument(step: Step, source: Source) -> Name:
-    """An argument, with the line that can write it where the failing one means something else by it."""
+    """An argument, with the line where it is written: where it is read, or where the function begins.
+
+    That is where the failing line means something else by the name, and where only a loop's body reads it.
+    """
     text, outer, frames = argument_name(source), source.body.outer, step.frames()
     of_user = [f for f in frames if f.kind is Owner.USERS]
     if outer is not None:
@@ -109,8 +112,9 @@ def _of_argument(step: Step, source: Source) -> Name:
             continue
         of_name = (f for i, f in enumerate(of_user) if _means(of_user[i:], bound, begin.code, is_part=bound != root))
         says = next((f for f in of_name if f.reads(part)), None)
-        if says is not None:
-            return _read_at(name, part, says, of_user[0], 1 if outer is None else _times_in(step, source.body, says))
+        level = None if says is None else _level_of(step, source.body, says)
+        if says is not None and level is not None and (level.body is source.body or _readers(source) > 1):
+            return _read_at(name, part, says, of_user[0], times_of_body(level.body))
     line = f"{begin.place.rpartition(':')[0]}:{begin.code.co_firstlineno}"  # where the function begins
     return name._replace(line=line, times=1 if outer is None else times_of_body(source.body))
 
@@ -174,7 +178,7 @@ def _name_by_frames(step: Step, source: Source) -> Name | None:
     reads = _reads(text, frames, gave) if text else None
     if reads is None:
         return written or None
-    return _read_at(name, text, reads, used, _times_in(step, maker.body, reads))
+    return _read_at(name, text, reads, used, times_of(_level_of(step, maker.body, reads), reads))
 
 
 def _is_read_before(step: Step, source: Source) -> bool:
@@ -289,11 +293,16 @@ def times_of_body(body: Body) -> int:
     )
 
 
-def _times_in(step: Step, body: Body, frame: Frame) -> int:
-    """The number of times that a value of a body is resharded in a frame: once for loops inside the body."""
-    while step.body is not body and step.body.outer is not None:
-        step = step.body.outer
-    return times_of(step, frame)
+def _level_of(step: Step, body: Body, frame: Frame) -> Step:
+    """The outermost equation around a step, up to those of a body, that is in what a frame calls."""
+    while step.body is not body and (outer := step.body.outer) is not None and frame in outer.frames():
+        step = outer
+    return step
+
+
+def _readers(source: Source) -> int:
+    """The number of equations of a value's body that read it."""
+    return sum(source.var in eqn.invars for eqn in source.body.jaxpr.eqns)
 
 
 def _within(eqn: Any, frame: Frame | None) -> Sequence[Frame]:

@@ -270,16 +270,17 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         fix = fix._replace(backward="", bytes_backward=0, later="", bytes_later=0)
     if len(times) > 1:
         return None  # the fix has one price for all reshards
-    return _for_all_runs(fix._replace(code=code), max(times, default=1))
+    return _for_all_runs(fix._replace(code=code), max(times, default=1), times_of(step))
 
 
-def _for_all_runs(fix: Fix, n: int) -> Fix:
-    """A fix of an expression that runs ``n`` times, with what all runs send."""
-    if n == 1:
-        return fix
-    forward, backward, later = (all_in_words([words], n) for words in (fix.forward, fix.backward, fix.later))
+def _for_all_runs(fix: Fix, n: int, later_n: int = 0) -> Fix:
+    """A fix of an expression that runs ``n`` times, with what all runs send, and where the value is used later."""
+    forward, backward = (all_in_words([words], n) for words in (fix.forward, fix.backward))
+    later_n = later_n or n
     sent = n * fix.bytes_forward, n * fix.bytes_backward
-    return Fix(fix.code, forward, backward, *sent, fix.note, later, n * fix.bytes_later)
+    return Fix(
+        fix.code, forward, backward, *sent, fix.note, all_in_words([fix.later], later_n), later_n * fix.bytes_later
+    )
 
 
 def _written(parts: Sequence[tuple[Name, str]], step: Step) -> str:
