@@ -9,13 +9,14 @@ import ast
 import contextlib
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import jax
 
-from shtypes._compat.tracing import trace_typed
+from shtypes._compat.tracing import open_scans, trace_typed
 from shtypes.context.user_line import connect_fix_rewriter, line_of
 from shtypes.core.call_expressions import argument_names, expressions_of
 from shtypes.core.conversion import abstract_array
@@ -46,10 +47,13 @@ def rewrite_fixes(
     error: ShardingTypeError, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Replaces an error's fixes by fixes of the call's operands, and drops those that the scopes forbid."""
-    if error.expressions is None and not line_of(error.__traceback__):
+    is_innermost = not line_of(error.__traceback__)
+    if is_innermost and error.expressions is None:
         error.expressions = expressions_of(str(getattr(fn, "__name__", "")), args, kwargs)
     if error.operands is not None:
         _replace_fixes(error, fn, args, kwargs)
+        if is_innermost:
+            price_all_steps(error)
     if is_bounded():
         complete_when_read(error, functools.partial(drop_forbidden_fixes, error, in_checkpoint()))
 
@@ -94,6 +98,34 @@ def _replace_fixes(
     complete_when_read(error, complete)
     if holds_tracers(leaves):
         _ = error.fixes
+
+
+def price_all_steps(error: ShardingTypeError) -> None:
+    """Prices an error's fixes for all steps of the loops whose bodies are being traced."""
+    runs = math.prod(open_scans())
+
+    def complete() -> None:
+        error.fixes = tuple(sorted((for_all_runs(fix, runs) for fix in error.fixes), key=lambda fix: fix.order))
+
+    if runs > 1:
+        complete_when_read(error, complete)
+
+
+def for_all_runs(fix: Fix, n: int, later_n: int = 0) -> Fix:
+    """A fix of an expression that runs ``n`` times, with what all runs send.
+
+    ``later_n``: how often the value is used, if not as often.
+    """
+    forward, backward = (all_in_words([words], n) for words in (fix.forward, fix.backward))
+    later_n = later_n or n
+    return fix._replace(
+        forward=forward,
+        backward=backward,
+        later=all_in_words([fix.later], later_n),
+        bytes_forward=n * fix.bytes_forward,
+        bytes_backward=n * fix.bytes_backward,
+        bytes_later=later_n * fix.bytes_later,
+    )
 
 
 def _rename(error: ShardingTypeError, names: Sequence[str]) -> None:

@@ -18,14 +18,13 @@ from shtypes.core.conversion import abstract_array
 from shtypes.core.device_put import type_of
 from shtypes.core.jax_context import complete_when_read
 from shtypes.dispatch.apply import firsts, is_typed
-from shtypes.dispatch.call_fixes import fixes_of_call
+from shtypes.dispatch.call_fixes import fixes_of_call, for_all_runs
 from shtypes.errors import Fix, ShardingTypeError
 from shtypes.evaluation.at_specs import is_backward, outputs
 from shtypes.evaluation.frames import Source, Step, is_undifferentiated, source_of, source_of_var
 from shtypes.evaluation.operand_names import Name, name_of_operand, result_names, times_of
 from shtypes.evaluation.user_calls import Call, Evaluate, Run, call_of, evaluates, expression_names, run_around
 from shtypes.evaluation.value_info import notes_kept
-from shtypes.resharding.moves import all_in_words
 from shtypes.rules.candidate_types import place_of
 from shtypes.rules.price_fixes import called_names
 from shtypes.rules.suggest_fixes import MAX_FIXES
@@ -187,7 +186,7 @@ def _fixes_with_out(run: Run, step: Step, evaluate: Evaluate) -> tuple[Fix, ...]
         fixes = _namesakes[0](origin.called, call, evaluates(call, evaluate))
     except Exception:  # no other error of the second evaluation concerns the user
         return ()
-    return tuple(_for_all_runs(fix, n) for fix in fixes)
+    return tuple(for_all_runs(fix, n) for fix in fixes)
 
 
 def _names_it(func: ast.expr, name: str) -> bool:
@@ -270,17 +269,7 @@ def _edited_fix(fix: Fix, operand_names: dict[str, Name], types: dict[str, ShTyp
         fix = fix._replace(backward="", bytes_backward=0, later="", bytes_later=0)
     if len(times) > 1:
         return None  # the fix has one price for all reshards
-    return _for_all_runs(fix._replace(code=code), max(times, default=1), times_of(step))
-
-
-def _for_all_runs(fix: Fix, n: int, later_n: int = 0) -> Fix:
-    """A fix of an expression that runs ``n`` times, with what all runs send, and where the value is used later."""
-    forward, backward = (all_in_words([words], n) for words in (fix.forward, fix.backward))
-    later_n = later_n or n
-    sent = n * fix.bytes_forward, n * fix.bytes_backward
-    return Fix(
-        fix.code, forward, backward, *sent, fix.note, all_in_words([fix.later], later_n), later_n * fix.bytes_later
-    )
+    return for_all_runs(fix._replace(code=code), max(times, default=1), times_of(step))
 
 
 def _written(parts: Sequence[tuple[Name, str]], step: Step) -> str:

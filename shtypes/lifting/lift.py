@@ -16,6 +16,7 @@ from shtypes.context.settings import current_settings
 from shtypes.context.signature_errors import check_function, name_of
 from shtypes.context.user_line import placed, refuse
 from shtypes.dispatch.apply import is_typed
+from shtypes.dispatch.call_fixes import price_all_steps
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.rows import elementwise, lookups, matrices, shapes
@@ -177,6 +178,7 @@ def _lifted(f: Callable[..., Any], places: dict[str, Any], *, finish: bool, comp
         try:
             return program(call_args)
         except ShardingTypeError as error:
+            price_all_steps(error)
             raise placed(error, name).with_traceback(None) from error.__cause__
         except JAX_ERRORS as error:
             refuse(error, f, args, kwargs, name_of(f) or name)

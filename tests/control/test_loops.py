@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -59,3 +60,40 @@ def test_where_nothing_is_compiled_a_body_sees_values() -> None:
     with jax.disable_jit():
         sh.scan(body, sh.zeros("f32[6@x]"), sh.array(X, "f32[4,6@x]"))
     assert_close(seen, X.sum(1))
+
+
+def _of_a_step(step: Callable[[Any], Any]) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """A scan whose three steps multiply a matrix with itself, and reshard the product as a fix says."""
+
+    def loop(w: Any, fixed: Callable[[Any], Any]) -> Any:
+        return sh.scan(lambda c, _: (c, step(fixed(sh.einsum("ij,ik->jk", w, w)))), sh.zeros("f32[]"), None, length=3)
+
+    return loop
+
+
+#: Scans whose bodies need the sum of a product, with the number of times that they do.
+IN_LOOPS: dict[str, tuple[Callable[[Any, Callable[[Any], Any]], Any], int]] = {
+    "an op": (_of_a_step(sh.sin), 3),
+    "a lifted function": (_of_a_step(sh.lift(jnp.sin)), 3),
+    "a lifted loop": (_of_a_step(sh.lift(lambda x: jax.lax.map(jnp.sin, x))), 3),
+    "a gradient": (_of_a_step(sh.grad(lambda x: sh.all_reduce(sh.sum(sh.sin(x))))), 3),
+    "a loop": (
+        lambda w, fixed: sh.map(lambda _: _of_a_step(sh.sin)(w, fixed), sh.zeros("f32[2]")),
+        6,
+    ),
+}
+
+
+@pytest.mark.one_in(1)
+@pytest.mark.parametrize("name", IN_LOOPS)
+def test_fixes_in_a_loop_have_the_price_of_all_of_its_steps(name: str) -> None:
+    f, runs = IN_LOOPS[name]
+    w = sh.abstract_array("f32[4@x,4]")
+    with pytest.raises(sh.ShardingTypeError) as caught:
+        sh.ledger(f, w, lambda x: x)
+    for fix in caught.value.fixes:
+        target = re.search(r'"(.*)"', fix.code)
+        assert target is not None
+        ledger = sh.ledger(f, w, lambda x, to=target[1]: sh.reshard(x, to))
+        assert ledger.forward().bytes == fix.bytes_forward
+        assert {entry.times for entry in ledger.forward()} == {runs}

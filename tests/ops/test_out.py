@@ -214,8 +214,8 @@ def test_a_number_that_fills_has_no_gradient_that_is_sent(policy: Any) -> None:
 
 
 MOVES: dict[str, tuple[Callable[..., Any], str, list[tuple[str, int]]]] = {
-    "roll": (lambda x: sh.roll(x, (130, -3), (0, 1), out="[_@x,_@y]"), "f32[640@x,80@y]", [("x", 20800), ("y", 1920)]),
     "pad": (lambda x: sh.pad(x, ((4, 4), (1, 1)), out="[_@x,_@y]"), "f32[64@x,32@y]", [("x", 2 * 16 * 4)]),
+    "roll": (lambda x: sh.roll(x, (130, -3), (0, 1), out="[_@x,_@y]"), "f32[640@x,80@y]", [("x", 20800), ("y", 1920)]),
 }
 
 

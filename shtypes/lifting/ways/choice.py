@@ -37,8 +37,8 @@ from shtypes.ops.shards import across_shards, axes_of, type_of
 from shtypes.resharding import Cost, Direction, cost
 from shtypes.rules.candidate_types import finish_cost
 from shtypes.rules.price_fixes import total_cost
-from shtypes.scopes.comm import implicit_comm, note_ways
-from shtypes.scopes.scope_rules import minimizing, objective, without_scopes
+from shtypes.scopes.comm import CommScope, note_ways
+from shtypes.scopes.scope_rules import Implicit, minimizing, objective, without_scopes
 from shtypes.traced.ledger import sent_by_program
 from shtypes.types import State
 
@@ -213,15 +213,15 @@ def apart(mesh: AnyMesh) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tried_apart(mesh: AnyMesh, minimize: Direction = "both") -> Iterator[None]:
-    """A scope as `apart` in which ops may communicate."""
-    with apart(mesh), implicit_comm(minimize=minimize):
+def tried_apart(mesh: AnyMesh, minimize: Direction = "both", way: int | None = None) -> Iterator[None]:
+    """A scope as `apart` in which ops may communicate, by a way if one is given."""
+    with apart(mesh), CommScope(Implicit(minimize, way=way)):
         yield
 
 
 def _price(f: _Run, eqn: Any, operands: Sequence[Any]) -> _Price | None:
     """What a way sends; None where it does not apply."""
-    minimize, left = minimizing(), list[tuple[int, Cost]]()
+    minimize, way, left = minimizing(), objective().way, list[tuple[int, Cost]]()
     taken = [True]
 
     def run(*arrays: Any) -> Any:
@@ -238,7 +238,7 @@ def _price(f: _Run, eqn: Any, operands: Sequence[Any]) -> _Price | None:
 
     types = [as_jax_type(x.type) for x in operands if is_typed(x)]
     try:
-        with tried_apart(types[0].mesh, minimize):
+        with tried_apart(types[0].mesh, minimize, way):
             forward, backward = sent_by_program(program := trace_typed(run, types))
     except ShardingTypeError:
         return None
