@@ -152,11 +152,12 @@ def _program(inputs: _Inputs) -> Program:
     """The program in the solver's IR, which is kept while its trace is."""
     grad = inputs.grad
     arguments = [(f"argument {i}", grad and bool(t and t.differentiable), not t) for i, t in enumerate(inputs.types)]
-    known = _programs.get(inputs.traced.jaxpr)
-    if known is not None and known[0] == arguments:
+    sharded = frozenset(dim.size for t in inputs.types if t for dim in t.dims if dim.axes)
+    known, key = _programs.get(inputs.traced.jaxpr), (arguments, sharded)
+    if known is not None and known[0] == key:
         return known[1]
-    program = Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True)
-    return _programs.put(inputs.traced.jaxpr, (arguments, program))[1]
+    program = Program("f", inputs.jaxpr, inputs.consts, arguments, keep_annotations=True, sharded=sharded)
+    return _programs.put(inputs.traced.jaxpr, (key, program))[1]
 
 
 def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:

@@ -98,6 +98,7 @@ class Program:
         arguments: For each argument its name, whether it is differentiated, and whether it is plain.
         keep_annotations: Whether its sharding annotations are ops; by default they are dropped.
         checkpoint: The scans whose bodies to checkpoint: indices among the outermost scans without a checkpoint.
+        sharded: The sizes of the dims that its arguments have sharded, if they are given.
     """
 
     def __init__(
@@ -109,7 +110,9 @@ class Program:
         *,
         keep_annotations: bool = False,
         checkpoint: Collection[int] = (),
+        sharded: frozenset[int] | None = None,
     ) -> None:
+        self._sharded = sharded
         self.name, self._keep_annotations, self.checkpoint = name, keep_annotations, frozenset(checkpoint)
         self.scans: dict[int, SourceLine] = {}  # the lines of the scans that ``checkpoint`` counts
         self._ids = itertools.count()
@@ -160,7 +163,7 @@ class Program:
 
     def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
-        for eqn in grouped(undo_ravel(jaxpr), None).eqns:
+        for eqn in grouped(undo_ravel(jaxpr), None, self._sharded).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
             if name in _INLINED and not ways_of(eqn):  # an op with algorithms across shards is not inlined
@@ -318,7 +321,9 @@ class Function(Program):
         mesh: Mesh | None = None,
         *,
         checkpoint: Collection[int] = (),
+        sharded: frozenset[int] | None = None,
     ) -> None:
+        self._sharded = sharded
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
         self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]

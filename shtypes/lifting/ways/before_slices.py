@@ -20,36 +20,34 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import bind_in_program
 from shtypes._compat.program_keys import key_of_equation
 from shtypes.evaluation.undo_ravel import with_used
+from shtypes.lifting.ways.cuts import Cut, Cuts, Sizes, begins, slices_most
 from shtypes.lifting.ways.moving import at_sizes
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.programs import equations_of, opened
 from shtypes.lifting.ways.slices import (
     REDUCTIONS,
-    Cut,
-    Cuts,
     Plan,
     Plans,
-    cuts_of,
     is_float,
     shape_before,
     size_of,
-    slices_most,
 )
+from shtypes.lifting.ways.windows import fill_of
 
 
-def before_slices(jaxpr: Any, sizes: frozenset[int] | None = None) -> Any:
+def before_slices(jaxpr: Any, sizes: Sizes = Sizes()) -> Any:  # noqa: B008  # it is a tuple
     """Computes a program's values before slices where that ends in reductions, or in pads to the size before.
 
     Args:
         jaxpr: The program.
-        sizes: The sizes of the dims whose slices may come later; None for any.
+        sizes: Of the dims whose slices may come later.
     """
     if not slices_most(jaxpr, sizes):
         return jaxpr
     flat = opened(
         jaxpr,
         lambda eqn, is_after: set_at(eqn) is None and (is_after or slices_most(jaxpr_of(eqn.params["jaxpr"]), sizes)),
-        lambda eqn: bool(cuts_of(eqn, sizes, {})),
+        lambda eqn: begins(eqn, sizes),
     )
     sized: set[Any] = set()
     while (plans := Plans(flat, sizes, sized)).demanded:
@@ -98,7 +96,8 @@ class _Writer:
             operands = [self._zeroed(w, cuts, eqn) for w, cuts in zip(operands, plan.operands, strict=True)]
         name = eqn.primitive.name
         for i, dims in enumerate(plan.reduced):
-            fill = REDUCTIONS[name](operands[i].aval.dtype) if name in REDUCTIONS else 0
+            reduces = name in REDUCTIONS
+            fill = REDUCTIONS[name](operands[i].aval.dtype) if reduces else fill_of(eqn) if plan.params else 0
             operands[i] = self._filled(operands[i], {d: plan.operands[i][d] for d in dims}, fill, eqn)
             if name in ("reduce_max", "reduce_min"):
                 self._ranked[eqn.invars[i], *plan.operands[i].items()] = operands[i]
@@ -109,6 +108,8 @@ class _Writer:
         for v, w, cuts in zip(eqn.outvars, outs, plan.results, strict=True):
             if cuts:
                 self._before[v] = self._zeroed(w, cuts, eqn) if plan.shares else w
+                if plan.params and not plan.shares and self.plans.has_gradient(v):
+                    (self._before[v],) = self._traced(_guarded, [w], eqn, cuts=cuts)
                 self._traced(_sliced, [self._before[v]], eqn, [v], cuts=cuts)
 
     def _bound(self, eqn: Any, plan: Plan, operands: Sequence[Any]) -> list[Any]:
@@ -116,7 +117,7 @@ class _Writer:
         shape, x = shape_before(eqn.outvars[0], plan.results[0]), operands[0].aval.shape
         if eqn.primitive.name == "slice" and shape == x:
             return list(operands)
-        p = at_sizes(eqn, x, {d: cut.size for d, cut in plan.results[0].items()})
+        p = plan.params or at_sizes(eqn, x, {d: cut.size for d, cut in plan.results[0].items()})
         outs = [None if cuts else v for v, cuts in zip(eqn.outvars, plan.results, strict=True)]
         f = with_rule(eqn).fn if eqn.primitive.name == RULED else lambda *xs: bind_in_program(eqn.replace(params=p), xs)
         try:

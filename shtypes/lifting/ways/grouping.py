@@ -23,6 +23,7 @@ from shtypes.evaluation.table import REWRITES
 from shtypes.evaluation.undo_ravel import with_used
 from shtypes.lifting.ways.before_slices import before_slices
 from shtypes.lifting.ways.choice import name_of
+from shtypes.lifting.ways.cuts import Sizes
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.moving import (
     GROUPED,
@@ -41,15 +42,17 @@ from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
 
 
 @functools.lru_cache(maxsize=256)
-def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset()) -> Any:
+def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset(), windowed: frozenset[int] | None = None) -> Any:
     """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
     Sorts of which only some places are read become calls, too, as do maxima that their operand is compared with. Dims
-    that may be ``sharded``, by their sizes, are sliced late; any with None.
+    that may be ``sharded``, by their sizes, are sliced late, any with None, and so are those of windows: if given those
+    ``windowed``.
     """
     if jaxpr in GROUPED:
         return jaxpr
-    jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sharded)
+    sizes = Sizes(sharded, sharded if windowed is None else windowed)
+    jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sizes)
     jaxpr = _with_moves_of_their_own(with_sorted_places(jaxpr))
     selecting = [*selections(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shtypes._compat.jaxprs import dependent_vars, is_literal, jaxpr_of, literal_value
+from shtypes._compat.jaxprs import dependent_vars, is_literal, literal_value
 from shtypes._compat.program_keys import key_of_equation
 from shtypes._compat.tracing import trace_typed
 from shtypes.caches import Bounded
@@ -22,7 +22,8 @@ from shtypes.errors import ShardingTypeError
 from shtypes.evaluation.interpreter import by_row
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import ROWS
-from shtypes.lifting.ways.choice import CALLS, apart
+from shtypes.lifting.ways.choice import apart
+from shtypes.lifting.ways.cuts import Cut, Cuts, Sizes, cut_windows, cuts_of
 from shtypes.lifting.ways.moving import padding_of
 from shtypes.lifting.ways.per_element import ruled_per_element
 from shtypes.ops.shards import least_or_most
@@ -45,18 +46,6 @@ REDUCTIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 
 
-class Cut(NamedTuple):
-    """A slice of most of a dim of ``size``."""
-
-    start: int
-    stop: int
-    size: int
-
-
-#: The slices of a value, by dim.
-Cuts = Mapping[int, Cut]
-
-
 class _Along(NamedTuple):
     """The dim of each operand and result of which an equation computes each position alone, or which it reduces."""
 
@@ -77,36 +66,12 @@ class Plan(NamedTuple):
     reduced: Sequence[frozenset[int]] = ()  # for each operand, the dims that are reduced
     shares: bool = False  # whether an operand with a gradient lacks the dim
     restores: bool = False  # whether it pads to the sizes before
+    params: Mapping[str, Any] | None = None  # of windows
 
-
-@functools.lru_cache(maxsize=256)
-def slices_most(jaxpr: Any, sizes: frozenset[int] | None) -> bool:
-    """Whether a program, or one that it calls, slices most of a dim."""
-    return any(
-        slices_most(jaxpr_of(e.params["jaxpr"]), sizes) if e.primitive.name in CALLS else bool(cuts_of(e, sizes, {}))
-        for e in jaxpr.eqns
-    )
-
-
-def cuts_of(eqn: Any, sizes: frozenset[int] | None, before: Cuts) -> dict[int, Cut]:
-    """The slices of most of a dim by an equation, and ``before`` it."""
-    if eqn.primitive.name != "slice":
-        return {}
-    p, shape = eqn.params, eqn.invars[0].aval.shape
-    cuts = {}
-    for d, (start, stop, step) in enumerate(
-        zip(p["start_indices"], p["limit_indices"], p["strides"] or [1] * len(shape), strict=True)
-    ):
-        outer = before.get(d, Cut(0, shape[d], shape[d]))
-        cut = Cut(outer.start + start, outer.start + stop, outer.size)
-        of_most = 4 * (cut.size - (cut.stop - cut.start)) <= cut.size and step == 1
-        if d in before and not of_most:
-            return {}
-        if d in before or (
-            of_most and (start, stop) != (0, shape[d]) and cut.size % 2 == 0 and (sizes is None or cut.size in sizes)
-        ):
-            cuts[d] = cut
-    return cuts
+    @property
+    def ends(self) -> bool:
+        """Whether no slice is left of some: it reduces them, or has all positions again."""
+        return self.restores or any(self.operands) > any(self.results) or any(self.reduced) > (self.params is not None)
 
 
 # along which dims an equation computes each position alone
@@ -228,7 +193,7 @@ def _row_bytes(v: Any, d: int) -> int:
 class Plans:
     """The plans of a program's equations, but of those whose keys are in ``sized``."""
 
-    def __init__(self, jaxpr: Any, sizes: frozenset[int] | None, sized: Collection[Any]) -> None:
+    def __init__(self, jaxpr: Any, sizes: Sizes, sized: Collection[Any]) -> None:
         self.jaxpr, self.sizes, self.sized = jaxpr, sizes, sized
         self.cuts: dict[Any, Cuts] = {}  # by variable
         self._repeated: dict[Any, set[int]] = {}  # by variable, the dims whose positions have one value
@@ -246,7 +211,7 @@ class Plans:
         for found in (self.cuts, self._repeated, self.sliced, self.plans):
             found.clear()
         for number, eqn in enumerate(self.jaxpr.eqns):
-            plan = self._slice(eqn) or self._pad(eqn) or self._plan(number, eqn)
+            plan = self._slice(eqn) or self._pad(eqn) or self._windows(eqn) or self._plan(number, eqn)
             if plan is not None:
                 self.plans[number] = plan
                 self.cuts.update((v, cuts) for v, cuts in zip(eqn.outvars, plan.results, strict=True) if cuts)
@@ -285,7 +250,7 @@ class Plans:
         if eqn.primitive.name != "slice":
             return None
         (x,) = eqn.invars
-        cuts = cuts_of(eqn, self.sizes, self.of(x))
+        cuts = cuts_of(eqn, self.sizes.slices, self.of(x))
         if cuts and (not self.of(x) or x in self.sliced):
             y = eqn.outvars[0]
             self.sliced[y] = self.sliced.get(x, x) if shape_before(x, self.of(x)) == shape_before(y, cuts) else y
@@ -306,6 +271,14 @@ class Plans:
             low, high, _ = pads[d]
             self._places.padded((x, d), Cut(low, cut.size - high, cut.size))
         return Plan((cuts, {}), ({},), restores=True)
+
+    def _windows(self, eqn: Any) -> Plan | None:
+        """The plan of windows that are slices, or of such."""
+        operands = list(map(self.of, eqn.invars))
+        if (windows := cut_windows(eqn, self.sizes.windows, operands)) is None:
+            return None
+        shares = any(map(self.has_gradient, eqn.invars[1:])) and bool(windows.results)
+        return Plan(operands, (windows.results,), windows.beyond[: len(operands)], shares, params=windows.params)
 
     def _plan(self, number: int, eqn: Any) -> Plan | None:
         if not any(map(self.of, eqn.invars)) or any(map(_has_no_numbers, eqn.invars)):
@@ -363,7 +336,7 @@ class Plans:
             eqn, plan = self.jaxpr.eqns[number], self.plans.get(number)
             if plan is None:
                 continue
-            if plan.restores or any(plan.reduced) or not needed.isdisjoint(eqn.outvars):
+            if plan.ends or not needed.isdisjoint(eqn.outvars):
                 numbers.add(number)
                 needed.update(v for v in eqn.invars if self.of(v))
         return numbers
