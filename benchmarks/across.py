@@ -90,6 +90,11 @@ def conv_of_reflection(x: Any, k: Any) -> Any:
     return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect"), k, padding="VALID")
 
 
+def conv_of_edges(x: Any, k: Any) -> Any:
+    """A convolution of an image whose ends are repeated."""
+    return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge"), k, padding="VALID")
+
+
 def conv_and_state(x: Any, state: Any, k: Any) -> Any:
     """A causal convolution of a sequence and what was before it."""
     return conv(jnp.concatenate([state, x], 1), k, padding="VALID", feature_group_count=16)
@@ -216,6 +221,7 @@ def _cases() -> Iterator[Case]:
     yield Case("conv of a pad: gradients", gradient(conv_of_pad, 0, 1), (rows, kernel))
     yield Case("conv of a reflection", conv_of_reflection, (rows, kernel))
     yield Case("conv of a reflection: gradients", gradient(conv_of_reflection, 0, 1), (rows, kernel))
+    yield Case("conv of an edge: gradients", gradient(conv_of_edges, 0, 1), (rows, kernel))
     yield Case("causal conv with a state", conv_and_state, (seq, "[4,3,16]", four))
     yield Case("causal conv by a crop", conv_and_crop, (seq, four))
     yield Case("causal conv by a crop: gradients", gradient(conv_and_crop, 0, 1), (seq, four))
@@ -292,6 +298,7 @@ def _cases() -> Iterator[Case]:
     yield Case("total variation: gradient", jax.grad(total_variation), (image,), PLANE, ("x", "y"))
     yield Case("Laplacian by slices", laplacian, (image,), PLANE, ("x", "y"))
     yield Case("Laplacian by slices: gradient", gradient(laplacian), (image,), PLANE, ("x", "y"))
+    yield Case("jnp.gradient", jnp.gradient, (image,), PLANE, ("x", "y"))
     yield Case("blocks of a diagonal", jax.scipy.linalg.block_diag, ("[64@x,64]", "[64@x,64]"))
     yield Case("scan of matrices", scan_of_matrices, ("[512@x,8,8]",))
     table, ids = "[8192@x,64]", "i32[4096@x]"

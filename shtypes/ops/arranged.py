@@ -7,6 +7,7 @@ one permute exchanges all shards, and each device reverses what it gets.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -132,13 +133,32 @@ class _Exchange(NamedTuple):
         )
 
 
+class _Part(NamedTuple):
+    """A value, the elements of the result in it, their places there, and the devices that have them, not zeros."""
+
+    x: Any
+    at: np.ndarray
+    places: np.ndarray
+    holders: Sequence[int]
+
+
+class _Fill(NamedTuple):
+    """The one value of some elements of the result."""
+
+    value: Any
+    where: np.ndarray
+
+
 def _exchanges(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> list[_Exchange]:
-    """The exchanges of shards that send least: one of each source, or one of all."""
+    """The exchanges of shards that send least: one of each source, or one of all; what stays is of each source."""
     sizes = [type_of(x.x).shape[dim] if isinstance(x, Shard) else 0 for x in sources]
     shards = [k for k, size in enumerate(sizes) if size]
     groupings = ([[k] for k in shards], [shards])
     candidates = [[_Exchange.of(ks, sizes, origin, n) for ks in grouping] for grouping in groupings]
-    return min(candidates, key=lambda exchanges: sum(x.sent for x in exchanges))
+    best = min(candidates, key=lambda exchanges: sum(x.sent for x in exchanges))
+    rounds = [(x, pairs) for x in candidates[0] for pairs in x.rounds if pairs[0][0] == pairs[0][1]]
+    rounds += [(x, pairs) for x in best for pairs in x.rounds if pairs[0][0] != pairs[0][1]]
+    return [x._replace(rounds=[pairs]) for x, pairs in rounds]
 
 
 def elements_sent(sources: Sequence[Any], origin: np.ndarray, dim: int, n: int) -> int:
@@ -255,42 +275,52 @@ def arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, 
         dim: The dim.
         axes: The axes that shard it.
     """
+    return arranged_together(device, sources, [origin], dim, axes)[0]
+
+
+def arranged_together(
+    device: Any, sources: Sequence[Any], origins: Sequence[np.ndarray], dim: int, axes: Axes
+) -> Sequence[Array]:
+    """Values as `arranged` makes each, which are sent together; none of several has sources that are widened."""
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
     values = [x for x in arrays if not np.isscalar(x)]
     key = (
-        origin.tobytes(),
+        *[origin.tobytes() for origin in origins],
         dim,
         axes,
         *[repr(x) if np.isscalar(x) else isinstance(x, Shard) and (x.widen or True) for x in sources],
     )
-    result: Array = once(lambda: _arranged(device, sources, origin, dim, axes), *values, key=key)
-    return result
+    results: Sequence[Array] = once(lambda: _arranged(device, sources, origins, dim, axes), *values, key=key)
+    return results
 
 
-def _arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int, axes: Axes) -> Array:
+def together(origins: Sequence[np.ndarray], n: int) -> np.ndarray:
+    """The origin of values as one, of which each of ``n`` devices has its share of each."""
+    return np.concatenate([each.reshape(n, -1, 2) for each in origins], 1).reshape(-1, 2)
+
+
+def _arranged(
+    device: Any, sources: Sequence[Any], origins: Sequence[np.ndarray], dim: int, axes: Axes
+) -> Sequence[Array]:
     arrays = [x.x if isinstance(x, Shard) else x for x in sources]
     if keys := [x.dtype for x in arrays if not np.isscalar(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)]:
         words = [x if np.isscalar(x) else _words(x) for x in arrays]  # JAX pads no keys
         of_words = [Shard(w, x.size) if isinstance(x, Shard) else w for x, w in zip(sources, words, strict=True)]
-        moved: Array = _as_keys(
-            _arranged(device, of_words, origin, dim, axes), dtypes.key_impl(dtypes.from_numpy(keys[0]))
-        )
-        return moved
+        impl = dtypes.key_impl(dtypes.from_numpy(keys[0]))
+        return [_as_keys(x, impl) for x in _arranged(device, of_words, origins, dim, axes)]
     if any(isinstance(x, Shard) and x.widen for x in sources):
-        return _widened(device, sources, origin, dim, axes)
+        (origin,) = origins
+        return [_widened(device, sources, origin, dim, axes)]
     n = axis_size(device, axes)
-    per_device = len(origin) // n
-    if not per_device:
-        return part(_some(sources), 0, 0, dim)  # type: ignore[no-any-return]
-    #: Values, the elements of the result in them, their places there, and the devices that have them, not zeros.
-    parts: list[tuple[Any, np.ndarray, np.ndarray, Sequence[int]]] = []
-    fills: list[tuple[Any, np.ndarray]] = [(0, origin[:, 0] < 0)]
+    origin = together(origins, n)
+    parts: list[_Part] = []
+    fills = [_Fill(0, origin[:, 0] < 0)]
     for k, (source, x) in enumerate(zip(sources, arrays, strict=True)):
         i = np.flatnonzero(origin[:, 0] == k)
         if not getattr(x, "ndim", 0):
-            fills.append((x, origin[:, 0] == k))
+            fills.append(_Fill(x, origin[:, 0] == k))
         elif not isinstance(source, Shard):
-            parts += [(x, i, origin[i, 1], range(n))] if len(i) else []
+            parts += [_Part(x, i, origin[i, 1], range(n))] if len(i) else []
     for exchange in _exchanges(sources, origin, dim, n):
         shards = [arrays[k] for k in exchange.sources]
         x = shards[0] if len(shards) == 1 else joined(shards, dim)
@@ -301,28 +331,39 @@ def _arranged(device: Any, sources: Sequence[Any], origin: np.ndarray, dim: int,
             piece = ppermute(piece, axes, tuple(pairs)) if moves else piece
             slots = [np.searchsorted(sent[a][sent[a] >= 0], exchange.places[exchange.at_of[a, b]]) for a, b in pairs]
             at = np.concatenate([exchange.at_of[pair] for pair in pairs])
-            parts.append((piece, at, np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
+            parts.append(_Part(piece, at, np.concatenate(slots), [b for _, b in pairs] if moves else range(n)))
+    ends = np.cumsum([0, *(len(each) // n for each in origins)]).tolist()
+    return [_of_parts(device, _some(sources), parts, fills, range(*pair), n, dim) for pair in itertools.pairwise(ends)]
+
+
+def _of_parts(
+    device: Any, like: Any, parts: Sequence[_Part], fills: Sequence[_Fill], columns: range, n: int, dim: int
+) -> Array:
+    """A result of some columns of what each device has of all results: joins parts, and fills what has one value."""
+    count, width = len(columns), len(fills[0].where) // n
+    if not count:
+        return part(like, 0, 0, dim)  # type: ignore[no-any-return]
+    own = np.full((n, width), -1)
+    own[:, columns] = np.arange(n * count).reshape(n, count)
+    at = own.reshape(-1)
+    parts = [
+        _Part(p.x, at[p.at][at[p.at] >= 0], p.places[at[p.at] >= 0], p.holders) for p in parts if (at[p.at] >= 0).any()
+    ]
     if not parts:  # only zeros and scalars
-        parts.append(
-            (
-                full(_some(sources), per_device, dim, 0),
-                np.arange(n * per_device),
-                np.tile(np.arange(per_device), n),
-                range(n),
-            )
-        )
-    parts.sort(key=lambda each: int((each[1] % per_device).min()))  # in the order of the result, so that a slice can do
-    starts = np.cumsum([0, *(x.shape[dim] for x, *_ in parts)])
-    table, lacking = np.full(n * per_device, -1), np.zeros((n, starts[-1]), bool)
-    for (x, i, places, holders), start in zip(parts, starts, strict=False):
-        table[i] = start + places
-        lacking[np.isin(range(n), holders, invert=True), start : start + x.shape[dim]] = True
-    pool = parts[0][0] if len(parts) == 1 else joined([x for x, *_ in parts], dim)
+        zeros = full(like, count, dim, 0)
+        parts.append(_Part(zeros, np.arange(n * count), np.tile(np.arange(count), n), range(n)))
+    parts.sort(key=lambda each: int((each.at % count).min()))  # in the order of the result, so that a slice can do
+    starts = np.cumsum([0, *(p.x.shape[dim] for p in parts)])
+    table, lacking = np.full(n * count, -1), np.zeros((n, starts[-1]), bool)
+    for p, start in zip(parts, starts, strict=False):
+        table[p.at] = start + p.places
+        lacking[np.isin(range(n), p.holders, invert=True), start : start + p.x.shape[dim]] = True
+    pool = parts[0].x if len(parts) == 1 else joined([p.x for p in parts], dim)
     y: Array
-    y, zeros = _assembled(pool, device, table.reshape(n, per_device), lacking, dim)
-    fills[0] = 0, fills[0][1] & ~zeros.reshape(-1)
-    for value, where in fills:
-        y = _filled(y, value, device, Static(where.tobytes()), n, dim) if where.any() else y
+    y, zero = _assembled(pool, device, table.reshape(n, count), lacking, dim)
+    for i, fill in enumerate(fills):
+        where = fill.where[at >= 0] & (i > 0 or ~zero.reshape(-1))
+        y = _filled(y, fill.value, device, Static(where.tobytes()), n, dim) if where.any() else y
     return y
 
 

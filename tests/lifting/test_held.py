@@ -97,7 +97,14 @@ ALL: dict[str, Held] = {
         (TABLE,),
         ("[512@x,16]",),
         5 * SHARD // 16,
-        4 * SHARD,
+        SHARD + 8 * ROW,
+    ),
+    "the gradient of a pad by its edges": Held(
+        gradients(lambda x: jnp.pad(x, ((2, 2), (0, 0)), mode="edge")[4:] * x, 1),
+        (TABLE,),
+        ("[512@x,16]",),
+        2 * 7 * 4 * ROW,
+        2 * SHARD + 8 * ROW,
     ),
     "a quantile of what is a number": Held(
         lambda x: jnp.nanquantile(x, 0.3, 0), (TABLE,), ("[512@x,16]",), 7 * SHARD // 8, 2 * SHARD + 8 * ROW

@@ -7,7 +7,6 @@ results, are materialized by one permute for each distance. The last shards may 
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +35,7 @@ from shtypes.lifting.ways.moving import (
 )
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.windows import CONV, places, result_dims, window_dims, windows_of_moved
-from shtypes.ops.arranged import Shard, arranged, elements_sent, in_table
+from shtypes.ops.arranged import Shard, arranged, arranged_together, elements_sent, in_table, together
 from shtypes.ops.shards import (
     Axes,
     all_gather,
@@ -268,15 +267,11 @@ class Evaluation:
                     alike.setdefault((*shapes, plain[0].dtype_name), []).append((x, moved))
         for pairs in alike.values():
             sources, origins = _in_common([moved for _, moved in pairs])
-            shares = [each.reshape(self.n, -1, 2) for each in origins]
-            origin = np.concatenate(shares, 1).reshape(-1, 2)
             apart = (elements_sent(x.sources, x.origin, self.dim, self.n) for _, x in pairs)
-            if elements_sent(sources, origin, self.dim, self.n) < sum(apart):
-                y = arranged(self.device, sources, origin, self.dim, self.axes)
-                ends = itertools.accumulate(share.shape[1] for share in shares)
-                for (x, _), share, end in zip(pairs, shares, ends, strict=True):
-                    own = part(y, end - share.shape[1], end, self.dim)
-                    self._sent[id(x), Layout.even(x.size, self.n)] = x, own
+            if elements_sent(sources, together(origins, self.n), self.dim, self.n) < sum(apart):
+                done = arranged_together(self.device, sources, origins, self.dim, self.axes)
+                for (x, _), y in zip(pairs, done, strict=True):
+                    self._sent[id(x), Layout.even(x.size, self.n)] = x, y
 
     def block(self, x: Any) -> Any:
         """Materializes a value as even blocks, with zeros beyond its end."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shtypes._compat.jaxprs import jaxpr_of
+from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variables
 from shtypes.caches import Bounded
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
@@ -24,6 +24,8 @@ from shtypes.ops.table import OPS
 GROUPED: Final[Bounded[bool]] = Bounded()
 #: Primitives that change the dims: small values, such as edges to be repeated, are gathered for them.
 RESHAPES: Final = ("broadcast_in_dim", "reshape", "squeeze")
+#: Primitives that make zeros of zeros.
+_OF_ZEROS: Final = frozenset({*RESHAPES, "reduce_sum", "transpose", "pad", "add_any"})
 #: Primitives that are computed of what is not asked for, too: no derivative of theirs may be infinite.
 LINEAR: Final = ("add_any", "add", "sub", "neg")
 #: Primitives that move elements along a dim, with their rows: a user may register another.
@@ -200,10 +202,34 @@ def keeps_dims(eqn: Any) -> bool:
 
 
 def without_empty_parts(jaxpr: Any) -> Any:
-    """Joins without the parts that have no elements, and without what only these are computed of."""
+    """Joins and sums without the parts that have no elements, and without what only these are computed of.
 
-    def full(eqn: Any) -> Any:
-        parts = [v for v in eqn.invars if v.aval.size] if eqn.primitive.name == "concatenate" else ()
-        return eqn.replace(invars=parts) if 0 < len(parts) < len(eqn.invars) else eqn
+    Of a join's gradient such a part adds zeros.
+    """
+    zeros = set[Any]()  # variables that are zeros, as the gradients of no elements are
+    sums: dict[Any, Any] = {}  # by variable, the sum of it and zeros
 
-    return with_used(jaxpr, list(map(full, jaxpr.eqns)))
+    def has_some(v: Any) -> bool:
+        return bool(literal_value(v) != 0 if is_literal(v) else v.aval.size and v not in zeros)
+
+    def full(eqn: Any) -> list[Any]:
+        name = eqn.primitive.name
+        parts = list(filter(has_some if name in _OF_ZEROS else lambda v: v.aval.size, eqn.invars))
+        if name in _OF_ZEROS and not parts:
+            zeros.update(eqn.outvars)
+        if name == "add_any" and len(parts) == 1 and parts[0] in made:
+            sums[parts[0]] = eqn.outvars[0]
+            return []
+        return [eqn.replace(invars=parts) if name == "concatenate" and 0 < len(parts) < len(eqn.invars) else eqn]
+
+    made = {v for eqn in jaxpr.eqns for v in eqn.outvars}.difference(variables(jaxpr.outvars))
+    eqns = [e for eqn in jaxpr.eqns for e in full(eqn)]
+
+    def named(v: Any) -> Any:
+        while not is_literal(v) and v in sums:
+            v = sums[v]
+        return v
+
+    if sums:
+        eqns = [e.replace(invars=list(map(named, e.invars)), outvars=list(map(named, e.outvars))) for e in eqns]
+    return with_used(jaxpr, eqns)
