@@ -127,7 +127,7 @@ def _conv(x: Any, k: Any, stride: int = 1, padding: Any = "VALID", dilation: int
 
 def convolved(x: Any, k: Any, b: Any) -> Any:
     """Twice, with what was cut in between padded again."""
-    y = jnp.tanh(_conv(x, k) + b)
+    y = jnp.tanh(_conv(x, k) / 16 - b)  # no two sums are the largest
     return jnp.mean(_conv(y, k, padding=[(1, 0)]) ** 2) + jnp.max(_conv(y, k[:2]))
 
 
