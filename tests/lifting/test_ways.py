@@ -18,6 +18,7 @@ from shtypes._compat.jaxprs import equations
 from shtypes.evaluation.value_info import WIDENED, note, noting, operand_key
 from shtypes.lifting.ways import evaluated
 from shtypes.lifting.ways.grouping import grouped
+from shtypes.lifting.ways.moving import without_empty_parts
 from shtypes.lifting.ways.scatters import with_sorted_places
 from tests.end_to_end import host
 from tests.lifting.windows import Case
@@ -470,6 +471,31 @@ def test_the_updates_that_a_scatter_keeps_are_found_by_their_indices_only_where_
             assert (found is not program.jaxpr) == (is_found and read is lax.GatherScatterMode.CLIP)
             (kept,) = jax.core.eval_jaxpr(found, program.consts, ids, y)
             np.testing.assert_array_equal(kept, f(ids, y))
+
+
+def _with_parts_of_no_elements(x: Any, y: Any) -> Any:
+    """A product whose factors have such parts, and one cotangent."""
+    s = jnp.sin(jnp.cos(x) + jnp.cos(y))
+    return jnp.sum(jnp.concatenate([x[:0], s]) * jnp.concatenate([y[:0], s, x[:0]]))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        _with_parts_of_no_elements,
+        lambda x, y: jnp.sum(jnp.concatenate([x[:0], jnp.sin(x + y)]) * jnp.concatenate([y[:0], jnp.sin(x + y)])),
+        lambda x, y: jnp.sum(jnp.concatenate([x[:0], y]) * jnp.pad(y, (0, 0), mode="edge")),
+    ],
+)
+def test_the_gradients_of_no_elements_are_not_added(f: Callable[..., Any]) -> None:
+    args = ROWS[0], ROWS[1]
+    closed = jax.make_jaxpr(jax.grad(f, (0, 1)))(*args)
+    program = without_empty_parts(closed.jaxpr)
+    assert len(program.eqns) < len(closed.jaxpr.eqns)
+    for value, plain in zip(
+        jax.core.eval_jaxpr(program, closed.consts, *args), jax.grad(f, (0, 1))(*args), strict=True
+    ):
+        np.testing.assert_array_equal(value, plain)
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

@@ -207,7 +207,14 @@ def without_empty_parts(jaxpr: Any) -> Any:
     Of a join's gradient such a part adds zeros.
     """
     zeros = set[Any]()  # variables that are zeros, as the gradients of no elements are
-    sums: dict[Any, Any] = {}  # by variable, the sum of it and zeros
+    same: dict[Any, Any] = {}  # by variable, another with its value: a sum of it and zeros, or of which it is one
+    results = variables(jaxpr.outvars)
+    made = {v for eqn in jaxpr.eqns for v in eqn.outvars}.difference(results)
+
+    def named(v: Any) -> Any:
+        while not is_literal(v) and v in same:
+            v = same[v]
+        return v
 
     def has_some(v: Any) -> bool:
         return bool(literal_value(v) != 0 if is_literal(v) else v.aval.size and v not in zeros)
@@ -217,19 +224,14 @@ def without_empty_parts(jaxpr: Any) -> Any:
         parts = list(filter(has_some if name in _OF_ZEROS else lambda v: v.aval.size, eqn.invars))
         if name in _OF_ZEROS and not parts:
             zeros.update(eqn.outvars)
-        if name == "add_any" and len(parts) == 1 and parts[0] in made:
-            sums[parts[0]] = eqn.outvars[0]
-            return []
+        if name == "add_any" and len(parts) == 1:
+            (total,), part = eqn.outvars, named(parts[0])
+            if total not in results or part in made:
+                same.update({total: part} if total not in results else {part: total})
+                return []
         return [eqn.replace(invars=parts) if name == "concatenate" and 0 < len(parts) < len(eqn.invars) else eqn]
 
-    made = {v for eqn in jaxpr.eqns for v in eqn.outvars}.difference(variables(jaxpr.outvars))
     eqns = [e for eqn in jaxpr.eqns for e in full(eqn)]
-
-    def named(v: Any) -> Any:
-        while not is_literal(v) and v in sums:
-            v = sums[v]
-        return v
-
-    if sums:
+    if same:
         eqns = [e.replace(invars=list(map(named, e.invars)), outvars=list(map(named, e.outvars))) for e in eqns]
     return with_used(jaxpr, eqns)
