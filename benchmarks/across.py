@@ -90,6 +90,21 @@ def conv_of_reflection(x: Any, k: Any) -> Any:
     return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect"), k, padding="VALID")
 
 
+def loss_of_valid_conv(x: Any, k: Any) -> Any:
+    return jnp.mean(jnp.tanh(conv(x, k, padding="VALID")) ** 2)
+
+
+def structural_similarity(x: Any, y: Any) -> Any:
+    """Of two images, by their means and variances in windows of seven by seven."""
+
+    def mean(x: Any) -> Any:
+        return lax.reduce_window(x, 0.0, lax.add, (1, 7, 7, 1), (1, 1, 1, 1), "VALID") / 49
+
+    a, b = mean(x), mean(y)
+    varies, alike = mean(x * x) + mean(y * y) - a**2 - b**2, mean(x * y) - a * b
+    return jnp.mean((2 * a * b + 0.01) * (2 * alike + 0.03) / ((a**2 + b**2 + 0.01) * (varies + 0.03)))
+
+
 def conv_of_edges(x: Any, k: Any) -> Any:
     """A convolution of an image whose ends are repeated."""
     return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge"), k, padding="VALID")
@@ -222,6 +237,9 @@ def _cases() -> Iterator[Case]:
     yield Case("conv of a reflection", conv_of_reflection, (rows, kernel))
     yield Case("conv of a reflection: gradients", gradient(conv_of_reflection, 0, 1), (rows, kernel))
     yield Case("conv of an edge: gradients", gradient(conv_of_edges, 0, 1), (rows, kernel))
+    yield Case("loss of a valid conv", loss_of_valid_conv, (rows, kernel))
+    yield Case("loss of a valid conv: gradients", gradient(loss_of_valid_conv, 0, 1), (rows, kernel))
+    yield Case("structural similarity: gradients", gradient(structural_similarity, 0, 1), (rows, rows))
     yield Case("causal conv with a state", conv_and_state, (seq, "[4,3,16]", four))
     yield Case("causal conv by a crop", conv_and_crop, (seq, four))
     yield Case("causal conv by a crop: gradients", gradient(conv_and_crop, 0, 1), (seq, four))
