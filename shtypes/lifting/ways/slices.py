@@ -71,7 +71,8 @@ class Plan(NamedTuple):
     @property
     def ends(self) -> bool:
         """Whether no slice is left of some: it reduces them, or has all positions again."""
-        return self.restores or any(self.operands) > any(self.results) or any(self.reduced) > (self.params is not None)
+        reduces = self.params is None and any(self.reduced)
+        return self.restores or reduces or (any(self.operands) and not any(self.results))
 
 
 # along which dims an equation computes each position alone
