@@ -177,7 +177,9 @@ def _moved(about: Any, by: int) -> Any:
 
 def _scan(eqn: Any, xs: Sequence[Any]) -> list[Any]:
     """The notes on the results that a scan stacks; its carries have none."""
-    body, carries = jaxpr_of(eqn.params["jaxpr"]), int(eqn.params["num_carry"])
+    loop = control(eqn)
+    assert isinstance(loop, Scan)
+    body, carries = jaxpr_of(loop.body), loop.carry
     args = (Placed(v.aval.shape, a) for v, a in zip(body.invars, inside(eqn, [*map(place_of, xs)]), strict=True))
     value = positions_in(body, dict(zip(body.invars, args, strict=True)))
     return [*[None] * carries, *(_moved(place_of(value(v)), 1) for v in body.outvars[carries:])]
