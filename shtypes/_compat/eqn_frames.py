@@ -298,6 +298,15 @@ def is_of_a_library(body: Any) -> bool:
 
     Its trace is cached for all calls, so that the frames of its equations are those of the first call.
     """
+    return _owner(body) not in (None, Owner.USERS)
+
+
+def is_of_jax(body: Any) -> bool:
+    """Whether a jitted function is one of JAX, and not another of the same name."""
+    return _owner(body) is Owner.MACHINERY
+
+
+def _owner(body: Any) -> Owner | None:
     info = getattr(jaxpr_of(body), "debug_info", None)
     file, _, line = str(getattr(info, "func_src_info", "")).partition(" at ")[2].rpartition(":")
-    return line.isdigit() and owner_of_file(file) is not Owner.USERS
+    return owner_of_file(file) if line.isdigit() else None

@@ -403,7 +403,7 @@ def _joined(values: Any) -> Any:
     return np.concatenate([np.ravel(x) for x in values])
 
 
-@pytest.mark.one_in(32)
+@pytest.mark.one_in(44)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -484,7 +484,7 @@ def random_windows(seed: int) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.one_in(60)
+@pytest.mark.one_in(120)
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_loss_of_windows_is_that_of_one_device(seed: int) -> None:

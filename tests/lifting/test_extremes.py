@@ -12,6 +12,7 @@ import pytest
 
 import shtypes as sh
 from shtypes.evaluation.table import rewritten
+from shtypes.lifting.ways.extremes import extremes
 from tests.end_to_end import host
 from tests.traced.compiled import assert_compiled_as_said
 
@@ -69,3 +70,14 @@ def test_a_maximum_and_its_comparisons_are_one_call() -> None:
     assert "reduce_max" not in programs(gradient)
     assert "eq" not in programs(gradient)
     assert "reduce_max" in programs(lambda x: jnp.max(x, 1)[:, None] == jnp.sin(x))
+
+
+def test_a_reshape_that_transposes_gives_no_maximum_its_dims_back() -> None:
+    def compared(x: Any, dims: Any) -> Any:
+        return x == jax.lax.reshape(jnp.max(x, 2), (8, 8, 1), dimensions=dims)
+
+    found = [
+        list(extremes(jax.make_jaxpr(lambda x, dims=dims: compared(x, dims))(np.ones((8, 8, 4), np.float32)).jaxpr))
+        for dims in (None, (1, 0))
+    ]
+    assert found == [[[0, 1, 2]], []]

@@ -17,8 +17,11 @@ import shtypes as sh
 from shtypes._compat.jaxprs import equations
 from shtypes.evaluation.value_info import WIDENED, note, noting, operand_key
 from shtypes.lifting.ways import evaluated
+from shtypes.lifting.ways.choice import CALLS, ways_of
 from shtypes.lifting.ways.grouping import grouped
+from shtypes.lifting.ways.matrices import by_blocks as of_cholesky
 from shtypes.lifting.ways.moving import without_empty_parts
+from shtypes.lifting.ways.order import first_of_their_kind
 from shtypes.lifting.ways.scatters import with_sorted_places
 from tests.end_to_end import host
 from tests.lifting.windows import Case
@@ -496,6 +499,33 @@ def test_the_gradients_of_no_elements_are_not_added(f: Callable[..., Any]) -> No
         jax.core.eval_jaxpr(program, closed.consts, *args), jax.grad(f, (0, 1))(*args), strict=True
     ):
         np.testing.assert_array_equal(value, plain)
+
+
+@jax.jit
+def cholesky(a: Any) -> Any:
+    """Another factor than JAX's function of this name computes."""
+    return lax.linalg.cholesky((a.T + a) / 3)
+
+
+@jax.jit
+def unique_sorted_mask(x: Any) -> Any:
+    """Another order than that by which `jnp.unique` finds elements."""
+    y = jnp.sort(x)[::-1]
+    return y, y > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "of_jax"), [(cholesky, jnp.linalg.cholesky), (unique_sorted_mask, lambda x: jnp.unique(x[0], size=3))]
+)
+def test_a_function_that_only_has_the_name_of_jaxs_is_evaluated_as_it_is(own: Any, of_jax: Any) -> None:
+    x = np.eye(16, dtype=np.float32)
+
+    def has_way(f: Callable[..., Any], x: Any) -> bool:
+        calls = [e for e in equations(jax.make_jaxpr(f)(x).jaxpr) if e.primitive.name in CALLS]
+        return any(each.run in (of_cholesky, first_of_their_kind) for e in calls for each in ways_of(e))
+
+    assert has_way(of_jax, x)
+    assert not has_way(own, x if own is cholesky else x[0])
 
 
 def test_a_program_that_has_no_odd_sizes_is_as_it_was() -> None:

@@ -190,6 +190,7 @@ def test_attention_is_that_of_jax_in_every_layout() -> None:
     check(sh.make_mesh(MESH), attention_cases(ATTENTION))
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 def test_norms_and_losses_run_eagerly_and_under_the_other_policy() -> None:
     mesh = sh.make_mesh(MESH)

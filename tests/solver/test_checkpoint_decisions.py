@@ -73,6 +73,7 @@ def test_what_is_checkpointed_already_stays_as_it_is() -> None:
     assert not any(plan.checkpoints for plan in forward)
 
 
+@pytest.mark.nightly
 def test_a_plan_with_checkpoints_is_saved_applied_and_computes_the_same(tmp_path: Path) -> None:
     args, mesh = shapes(3, 16, 32, 64), {"dp": 2, "tp": 2}
     plan = sh.suggest(loss, *args, mesh=mesh, checkpoint=True, **SETTINGS)[-1]

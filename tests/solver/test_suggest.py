@@ -151,6 +151,7 @@ def test_what_an_error_says_is_the_least_memory_is_no_more_than_that_of_a_plan()
         sh.suggest(f, *args, mesh={"dp": 8}, memory=0.95 * quickest.memory)
 
 
+@pytest.mark.nightly
 def test_plans_between_the_corners_of_the_front_are_found() -> None:
     """In half the memory, at 14 % above the bound, there is a corner; a plan that is none is at less than 5 %."""
     mesh = {"dp": 4, "tp": 4}

@@ -647,6 +647,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("model", None)
 
 
+@pytest.mark.nightly
 def test_the_command_prints_the_diff_and_writes_unless_it_is_a_dry_run(run: Run, folder: Path) -> None:
     call = ("suggest", "model.py:loss", "--arguments", "shapes", "--mesh", "dp=2,tp=4", "--patch")
     before = (folder / "model.py").read_text()

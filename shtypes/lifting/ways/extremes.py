@@ -32,7 +32,9 @@ def extremes(jaxpr: Any) -> Iterator[list[int]]:
         if x is None or is_literal(x) or not jnp.issubdtype(x.aval.dtype, np.floating):
             continue
         kept = tuple(1 if d in eqn.params["axes"] else n for d, n in enumerate(x.aval.shape))
-        shaped = [(j, e) for j, e in uses.read_by(eqn.outvars[0], *_SHAPES) if e.outvars[0].aval.shape == kept]
+        shapes = uses.read_by(eqn.outvars[0], *_SHAPES)
+        in_order = [(j, e) for j, e in shapes if e.params.get("dimensions") is None]  # a reshape may transpose, too
+        shaped = [(j, e) for j, e in in_order if e.outvars[0].aval.shape == kept]
         compared = [
             (j, k) for j, e in shaped for k, eq in uses.read_by(e.outvars[0], "eq") if x in variables(eq.invars)
         ]

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from shtypes._compat.derivative_rules import cholesky_reads_lower
+from shtypes._compat.eqn_frames import is_of_jax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.dispatch.apply import is_typed
 from shtypes.lifting.ways.choice import CALLS, gathered_first, name_of, way
@@ -310,7 +311,7 @@ def _is_cholesky(eqn: Any) -> bool:
         return True
     names = [e.primitive.name for e in jaxpr_of(eqn.params["jaxpr"]).eqns if e.primitive.name != "conj"]
     alone = name_of(eqn) == "cholesky" and len(eqn.invars) == len(eqn.outvars) == 1
-    return alone and names[:4] == ["transpose", "add", "div", "cholesky"]
+    return alone and is_of_jax(eqn.params["jaxpr"]) and names[:4] == ["transpose", "add", "div", "cholesky"]
 
 
 @way("cholesky", *CALLS, only=_is_cholesky)

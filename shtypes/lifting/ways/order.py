@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shtypes._compat.eqn_frames import is_of_jax
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes._compat.plain_programs import Search, search_of
 from shtypes.dispatch.apply import is_typed
@@ -278,7 +279,12 @@ def _differs(x: Any, before: Any, device: Any, equal_nan: bool) -> Any:
     return jnp.concatenate([differ(x[:1], before) | (device == 0), differ(x[1:], x[:-1])])
 
 
-@way(*CALLS, only=lambda eqn: name_of(eqn) == "unique_sorted_mask")
+def _is_unique(eqn: Any) -> bool:
+    """Whether an equation is a call of what `jnp.unique` sorts by."""
+    return name_of(eqn) == "unique_sorted_mask" and is_of_jax(eqn.params["jaxpr"])
+
+
+@way(*CALLS, only=_is_unique)
 def first_of_their_kind(eqn: Any, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Sorts a row and masks the first of equal elements, as `jnp.unique` does: sends one element beside the sort."""
     (x,), results = operands, [v.aval for v in eqn.outvars]  # of the row, its mask and places those that are read
