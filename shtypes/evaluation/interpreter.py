@@ -38,7 +38,7 @@ from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.frames import Body, Step, current, scopes_of
 from shtypes.evaluation.positions import copy_position_notes, note_results
 from shtypes.evaluation.source_fixes import edit_fixes
-from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, rewritten, why_no_row
+from shtypes.evaluation.table import BODIES, CHOICES, FALLBACKS, ROWS, Row, rewritten, sharded_sizes, why_no_row
 from shtypes.evaluation.undo_ravel import undo_ravel
 from shtypes.evaluation.value_info import (
     is_constant,
@@ -114,7 +114,7 @@ def evaluate_jax_function(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]
 def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], body: Body) -> list[Any]:
     jaxpr = undo_ravel(jaxpr)
     if (allows_implicit() or any(map(set_at, jaxpr.eqns))) and not body.at_specs.at:  # here, or in a scope of its own
-        jaxpr = rewritten(jaxpr, frozenset(d.size for x in args if is_typed(x) for d in x.type.dims if d.axes))
+        jaxpr = rewritten(jaxpr, sharded_sizes(x.type for x in args if is_typed(x)))
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
     body = body._replace(jaxpr=jaxpr, env=env)

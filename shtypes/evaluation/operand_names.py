@@ -112,11 +112,12 @@ def _of_argument(step: Step, source: Source) -> Name:
             continue
         of_name = (f for i, f in enumerate(of_user) if _means(of_user[i:], bound, begin.code, is_part=bound != root))
         says = next((f for f in of_name if f.reads(part)), None)
-        level = None if says is None else _level_of(step, source.body, says)
-        if says is not None and level is not None and (level.body is source.body or _readers(source) > 1):
-            return _read_at(name, part, says, of_user[0], times_of_body(level.body))
+        if says is not None:
+            level = _level_of(step, source.body, says)
+            if level.body is source.body or _readers(source) > 1:
+                return _read_at(name, part, says, of_user[0], times_of_body(level.body))
     line = f"{begin.place.rpartition(':')[0]}:{begin.code.co_firstlineno}"  # where the function begins
-    return name._replace(line=line, times=1 if outer is None else times_of_body(source.body))
+    return name._replace(line=line, times=times_of_body(source.body))
 
 
 def result_names(step: Step, branches: Sequence[Any], index: int) -> dict[str, Name]:

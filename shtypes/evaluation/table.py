@@ -6,8 +6,10 @@ Each device binds the primitive on its shards; `EXCEPTIONS` lists the primitives
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
+
+from shtypes.types import ShType
 
 #: From an equation and its operands to the list of results.
 Row = Callable[[Any, list[Any]], list[Any]]
@@ -31,6 +33,11 @@ CHOICES: Final[dict[str, Row]] = {}
 #: Rewrites of a program before its evaluation, where communication is allowed.
 #: They take the sizes of its sharded dims, too.
 REWRITES: Final[list[Callable[[Any, frozenset[int]], Any]]] = []
+
+
+def sharded_sizes(types: Iterable[ShType | None]) -> frozenset[int]:
+    """The sizes of the sharded dims of arguments; None for plain ones."""
+    return frozenset(dim.size for t in types if t is not None for dim in t.dims if dim.axes)
 
 
 def rewritten(jaxpr: Any, sharded: frozenset[int] = frozenset()) -> Any:

@@ -142,7 +142,7 @@ class _Rewriter:
                 params = {**eqn.params, "dimension_numbers": ((dims, dims), ((), ()))}
         elif name in _REDUCTIONS and tuple(eqn.params["axes"]) == (0,):
             params = {**eqn.params, "axes": dims}
-        elif name == "reshape" and _is_plain(eqn) and tuple(eqn.params["new_sizes"]) == shape:
+        elif name == "reshape" and keeps_order(eqn) and tuple(eqn.params["new_sizes"]) == shape:
             params = eqn.params
         if params is None:
             return eqn
@@ -170,7 +170,7 @@ def used(eqns: Sequence[Any], results: Sequence[Any], removable: set[Any] | None
 
 
 def _is_ravel(eqn: Any) -> bool:
-    if eqn.primitive.name != "reshape" or not _is_plain(eqn):
+    if eqn.primitive.name != "reshape" or not keeps_order(eqn):
         return False
     x = eqn.invars[0]
     return not is_literal(x) and x.aval.ndim > 1 and tuple(eqn.params["new_sizes"]) == (math.prod(x.aval.shape),)
@@ -182,7 +182,8 @@ def _scales_by_scalar(eqn: Any) -> bool:
     return numbers is not None and _as_tuples(numbers) == _TIMES_SCALAR and any(not x.aval.shape for x in eqn.invars)
 
 
-def _is_plain(eqn: Any) -> bool:
+def keeps_order(eqn: Any) -> bool:
+    """Whether a reshape keeps the order of the elements, and does not transpose them first."""
     return eqn.params.get("dimensions") is None
 
 

@@ -346,9 +346,8 @@ def _of_parts(
     own = np.full((n, width), -1)
     own[:, columns] = np.arange(n * count).reshape(n, count)
     at = own.reshape(-1)
-    parts = [
-        _Part(p.x, at[p.at][at[p.at] >= 0], p.places[at[p.at] >= 0], p.holders) for p in parts if (at[p.at] >= 0).any()
-    ]
+    placed = [(p, at[p.at]) for p in parts]
+    parts = [_Part(p.x, to[to >= 0], p.places[to >= 0], p.holders) for p, to in placed if (to >= 0).any()]
     if not parts:  # only zeros and scalars
         zeros = full(like, count, dim, 0)
         parts.append(_Part(zeros, np.arange(n * count), np.tile(np.arange(count), n), range(n)))

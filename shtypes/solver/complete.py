@@ -25,7 +25,7 @@ from shtypes.dispatch.apply import is_typed
 from shtypes.errors import ShardingTypeError, short
 from shtypes.evaluation.at_specs import AtSpecs
 from shtypes.evaluation.interpreter import Seen, evaluate_program, recording_types
-from shtypes.evaluation.table import ROWS
+from shtypes.evaluation.table import ROWS, sharded_sizes
 from shtypes.evaluation.value_info import noting
 from shtypes.lifting.lift import Completed, lift_op_by_op
 from shtypes.lifting.next_values import Next, in_types_before
@@ -152,7 +152,7 @@ def _program(inputs: _Inputs) -> Program:
     """The program in the solver's IR, which is kept while its trace is."""
     grad = inputs.grad
     arguments = [(f"argument {i}", grad and bool(t and t.differentiable), not t) for i, t in enumerate(inputs.types)]
-    sharded = frozenset(dim.size for t in inputs.types if t for dim in t.dims if dim.axes)
+    sharded = sharded_sizes(inputs.types)
     known, key = _programs.get(inputs.traced.jaxpr), (arguments, sharded)
     if known is not None and known[0] == key:
         return known[1]

@@ -321,9 +321,7 @@ class Function(Program):
         mesh: Mesh | None = None,
         *,
         checkpoint: Collection[int] = (),
-        sharded: frozenset[int] | None = None,
     ) -> None:
-        self._sharded = sharded
         leaves, self.tree = jax.tree.flatten(args)
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
         self.is_array = [hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves]

@@ -20,27 +20,20 @@ from shtypes._compat.jaxprs import is_literal, jaxpr_of
 from shtypes._compat.plain_programs import bind_in_program
 from shtypes._compat.program_keys import key_of_equation
 from shtypes.evaluation.undo_ravel import with_used
-from shtypes.lifting.ways.cuts import Cut, Cuts, Sizes, begins, slices_most
+from shtypes.lifting.ways.cuts import OF_ANY_SIZE, Cut, Cuts, Sizes, begins, slices_most
 from shtypes.lifting.ways.moving import at_sizes
 from shtypes.lifting.ways.per_element import RULED, with_rule
 from shtypes.lifting.ways.programs import equations_of, opened
-from shtypes.lifting.ways.slices import (
-    REDUCTIONS,
-    Plan,
-    Plans,
-    is_float,
-    shape_before,
-    size_of,
-)
+from shtypes.lifting.ways.slices import REDUCTIONS, Plan, Plans, is_float, shape_before, size_of
 from shtypes.lifting.ways.windows import fill_of
 
 
-def before_slices(jaxpr: Any, sizes: Sizes = Sizes()) -> Any:  # noqa: B008  # it is a tuple
+def before_slices(jaxpr: Any, sizes: Sizes = OF_ANY_SIZE) -> Any:
     """Computes a program's values before slices where that ends in reductions, or in pads to the size before.
 
     Args:
         jaxpr: The program.
-        sizes: Of the dims whose slices may come later.
+        sizes: The sizes of the dims whose slices may come later.
     """
     if not slices_most(jaxpr, sizes):
         return jaxpr
@@ -96,8 +89,8 @@ class _Writer:
             operands = [self._zeroed(w, cuts, eqn) for w, cuts in zip(operands, plan.operands, strict=True)]
         name = eqn.primitive.name
         for i, dims in enumerate(plan.reduced):
-            reduces = name in REDUCTIONS
-            fill = REDUCTIONS[name](operands[i].aval.dtype) if reduces else fill_of(eqn) if plan.params else 0
+            neutral = REDUCTIONS[name](operands[i].aval.dtype) if name in REDUCTIONS else 0
+            fill = fill_of(eqn) if plan.params else neutral
             operands[i] = self._filled(operands[i], {d: plan.operands[i][d] for d in dims}, fill, eqn)
             if name in ("reduce_max", "reduce_min"):
                 self._ranked[eqn.invars[i], *plan.operands[i].items()] = operands[i]

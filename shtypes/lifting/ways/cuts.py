@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from shtypes._compat.jaxprs import jaxpr_of
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.windows import CONV, REDUCE_WINDOWS, places, windows_along
+from shtypes.rules.einsum_like import Window
 
 
 class Cut(NamedTuple):
@@ -38,6 +39,9 @@ class Sizes(NamedTuple):
 
     slices: frozenset[int] | None = None
     windows: frozenset[int] | None = None
+
+
+OF_ANY_SIZE: Final = Sizes()
 
 
 @functools.lru_cache(maxsize=256)
@@ -110,22 +114,17 @@ def cut_windows(eqn: Any, sizes: frozenset[int] | None, before: Sequence[Cuts]) 
         if k is not None and k in of_kernel:
             if w.base_dilation != 1:
                 return None
-            window = of_kernel[k]
-            low = w.padding[0] - cut.start + window.start * w.window_dilation
-            reach = (y.shape[e] - 1) * w.stride + (window.size - 1) * w.window_dilation + 1
-            padding[nth] = (low, reach - low - cut.size)
+            padding[nth] = _padding_of_kernel(w, cut, of_kernel[k], y.shape[e])
             beyond[0].update({d} & of_x.keys())
             beyond[1].add(k)
             continue
-        starts = _starts(w, cut, y.shape[e]) if w.base_dilation == 1 and cut.size % w.stride == 0 else []
-        spare = (w.size - 1) * w.window_dilation + 1 - w.stride
-        start = min(starts, key=lambda start: abs(2 * _low(w, cut, start) - spare), default=0)
-        whole = Cut(start, start + y.shape[e], cut.size // w.stride)
-        if not starts or not whole.leaves_out(_OF_WINDOWS if d not in of_x else _OF_SLICES):
-            if d in of_x:
-                return None
-        elif d in of_x or (_divides_less(y.shape[e], whole.size) and _may_be_sharded(cut.size, sizes)):
-            padding[nth] = (_low(w, cut, start), spare - _low(w, cut, start))
+        of_all = _of_all(w, cut, y.shape[e])
+        is_of_most = of_all is not None and of_all[0].leaves_out(_OF_SLICES if d in of_x else _OF_WINDOWS)
+        if d in of_x and not is_of_most:
+            return None
+        begins_here = _divides_less(y.shape[e], cut.size // w.stride) and _may_be_sharded(cut.size, sizes)
+        if of_all is not None and is_of_most and (d in of_x or begins_here):
+            whole, padding[nth] = of_all
             results |= {e: whole} if y.shape[e] != whole.size else {}
             beyond[0].update({d} if d in of_x and max(w.padding) > 0 else ())
     moved = {place.operand for place in places(eqn)}, {place.kernel for place in places(eqn)}
@@ -134,12 +133,23 @@ def cut_windows(eqn: Any, sizes: frozenset[int] | None, before: Sequence[Cuts]) 
     return CutWindows(results, {**eqn.params, "padding": tuple(padding)}, list(map(frozenset, beyond)))
 
 
-def _low(w: Any, cut: Cut, start: int) -> int:
-    """The padding before the first window of all, of which the first of the slice is at a start."""
-    return int(w.padding[0]) - cut.start + start * int(w.stride)
+def _of_all(w: Window, cut: Cut, count: int) -> tuple[Cut, tuple[int, int]] | None:
+    """The slice that ``count`` windows of a slice are of the windows of all, one for each stride, and their padding.
 
-
-def _starts(w: Any, cut: Cut, count: int) -> list[int]:
-    """Where ``count`` results may start among one for each stride, with no padding of these less than zero."""
+    It is never negative, and about as much at both ends; None if there is none such.
+    """
     spare = (w.size - 1) * w.window_dilation + 1 - w.stride
-    return [start for start in range(cut.size // w.stride - count + 1) if 0 <= _low(w, cut, start) <= spare]
+    first = w.padding[0] - cut.start
+    starts = [s for s in range(cut.size // w.stride - count + 1) if 0 <= first + s * w.stride <= spare]
+    if w.base_dilation != 1 or cut.size % w.stride or not starts:
+        return None
+    start = min(starts, key=lambda s: abs(2 * (first + s * w.stride) - spare))
+    low = first + start * w.stride
+    return Cut(start, start + count, cut.size // w.stride), (low, spare - low)
+
+
+def _padding_of_kernel(w: Window, cut: Cut, window: Cut, count: int) -> tuple[int, int]:
+    """The padding of ``count`` windows over all of a dim and of a kernel, of which slices were read."""
+    low = w.padding[0] - cut.start + window.start * w.window_dilation
+    reach = (count - 1) * w.stride + (window.size - 1) * w.window_dilation + 1
+    return low, reach - low - cut.size

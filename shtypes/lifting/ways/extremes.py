@@ -14,6 +14,7 @@ import numpy as np
 
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, variables
 from shtypes.dispatch.apply import is_typed
+from shtypes.evaluation.undo_ravel import keeps_order
 from shtypes.lifting.ways.choice import CALLS, way
 from shtypes.lifting.ways.programs import is_one_of, uses_of
 from shtypes.ops.arithmetic import astype
@@ -33,8 +34,7 @@ def extremes(jaxpr: Any) -> Iterator[list[int]]:
             continue
         kept = tuple(1 if d in eqn.params["axes"] else n for d, n in enumerate(x.aval.shape))
         shapes = uses.read_by(eqn.outvars[0], *_SHAPES)
-        in_order = [(j, e) for j, e in shapes if e.params.get("dimensions") is None]  # a reshape may transpose, too
-        shaped = [(j, e) for j, e in in_order if e.outvars[0].aval.shape == kept]
+        shaped = [(j, e) for j, e in shapes if e.outvars[0].aval.shape == kept and keeps_order(e)]
         compared = [
             (j, k) for j, e in shaped for k, eq in uses.read_by(e.outvars[0], "eq") if x in variables(eq.invars)
         ]

@@ -46,8 +46,8 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset(), windowed: 
     """Groups equations that are connected by odd sizes into calls; returns the program itself if there are none.
 
     Sorts of which only some places are read become calls, too, as do maxima that their operand is compared with. Dims
-    that may be ``sharded``, by their sizes, are sliced late, any with None, and so are those of windows: if given those
-    ``windowed``.
+    that may be ``sharded``, by their sizes, are sliced late, any with None. Windows along ``windowed`` ones, by
+    default the same, are computed of all positions, and their results sliced.
     """
     if jaxpr in GROUPED:
         return jaxpr

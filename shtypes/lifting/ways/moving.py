@@ -12,7 +12,7 @@ from shtypes.caches import Bounded
 from shtypes.evaluation.rows import shapes  # noqa: F401  # which has their rows
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.evaluation.table import MOVING, ROWS
-from shtypes.evaluation.undo_ravel import with_used
+from shtypes.evaluation.undo_ravel import keeps_order, with_used
 from shtypes.lifting.typed_calls import TypedCall
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.per_element import RULED, ruled_per_element
@@ -126,7 +126,7 @@ def beside(eqn: Any, dim: int, block: Sequence[int]) -> dict[str, Any] | None:
         case "squeeze" | "reduce_sum":
             behind &= min(p.get("axes", p.get("dimensions"))) > dim
         case "reshape":
-            behind &= p["dimensions"] is None
+            behind &= keeps_order(eqn)
         case "broadcast_in_dim":
             behind &= tuple(p["broadcast_dimensions"])[: dim + 1] == tuple(range(dim + 1))
     return at_sizes(eqn, block, {dim: block[dim]}) if behind else None
@@ -208,7 +208,7 @@ def without_empty_parts(jaxpr: Any) -> Any:
     """
     zeros = set[Any]()  # variables that are zeros, as the gradients of no elements are
     same: dict[Any, Any] = {}  # by variable, another with its value: a sum of it and zeros, or of which it is one
-    results = variables(jaxpr.outvars)
+    results = set(variables(jaxpr.outvars))
     made = {v for eqn in jaxpr.eqns for v in eqn.outvars}.difference(results)
 
     def named(v: Any) -> Any:

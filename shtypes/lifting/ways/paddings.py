@@ -20,7 +20,7 @@ from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import is_literal, jaxpr_of, literal_value, variables, with_equations
 from shtypes._compat.plain_programs import bind_in_program
 from shtypes.evaluation.rows.families import ints
-from shtypes.evaluation.undo_ravel import used
+from shtypes.evaluation.undo_ravel import keeps_order, used
 from shtypes.lifting.ways.choice import CALLS
 from shtypes.lifting.ways.moving import cuts_of, is_mark, kind_of, moves_alone, padding_of
 from shtypes.lifting.ways.programs import equations_of, opened
@@ -250,10 +250,10 @@ def _swapped(first: Any, second: Any) -> list[Any] | None:
 
 def _reshapes(eqn: Any) -> bool:
     """Whether an equation changes the shape alone, or the order of dims."""
-    name, p = eqn.primitive.name, eqn.params
+    name = eqn.primitive.name
     if name in ("broadcast_in_dim", "reduce_sum"):
         return bool(eqn.outvars[0].aval.size == eqn.invars[0].aval.size)
-    return name in ("squeeze", "transpose") or (name == "reshape" and p["dimensions"] is None)
+    return name in ("squeeze", "transpose") or (name == "reshape" and keeps_order(eqn))
 
 
 def _block(flat: Sequence[int], blocks: Sequence[int], d: int) -> tuple[int, int] | None:
