@@ -21,8 +21,6 @@ from shtypes.solver.terms import Table, Tables, Terms, as_terms
 
 #: By `QUICK_ENTRIES`: the most entries of tables that are made before others are dropped or compared.
 _FIRST: Final = 1 / 40
-#: The most entries of a step of a local search, to the same.
-_SMALLER: Final = 16
 #: The most entries to those of what takes no seconds.
 _LARGER: Final = 10
 #: The patience with bounds.
@@ -74,9 +72,7 @@ def minimize(
         if core.order(most).width <= most:
             values, total = core.eliminate(math.inf, tick), core.constant
             return Minimum(values, total, total)
-        chosen, total = local_search(
-            core.sizes, core.tables, max(entries // _SMALLER, 1), core.located(incumbent.values), tick
-        )
+        chosen, total = local_search(core.sizes, core.tables, entries, core.located(incumbent.values), tick)
         if total < incumbent.total:
             incumbent = Minimum(core.restored(chosen), total, incumbent.bound)
         if last:
