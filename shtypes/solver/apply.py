@@ -27,7 +27,7 @@ from shtypes.lifting.typed_once import typed_once
 from shtypes.scopes.comm import CommScope
 from shtypes.scopes.scope_rules import in_force, objective, rules_in_force
 from shtypes.solver.axis_states import REDUCED, typed
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value
+from shtypes.solver.items import Branch, Branches, Checkpoint, Item, Loop, Op, Operand, Value, is_value, walk
 from shtypes.solver.program import Function, Program
 from shtypes.solver.repeated import layers
 from shtypes.solver.rows import Assignment
@@ -80,19 +80,37 @@ class NamedUse(NamedTuple):
 
 
 def named_uses(program: Program) -> list[NamedUse]:
-    """Lists the operands of all ops and loops of a program."""
+    """Lists the operands of all ops, loops and branches of a program."""
     named = []
     for op in program.ops:
         named += [
             NamedUse(f"{op.id}.{i}", op.place, x.name, op.name, x) for i, x in enumerate(op.operands) if is_value(x)
         ]
-    for loop in program.loops:
-        for i, (first, _, after, _) in enumerate(loop.carries()):
-            uses = [(j, x) for j, x in enumerate((first, after)) if is_value(x)]
-            named += [NamedUse(f"{loop.id}.carry.{i}.{j}", loop.place, f"carry[{i}]", "scan", x) for j, x in uses]
-        for kind, each in (("slice", loop.slices()), ("stack", loop.stacks())):
-            uses = [(i, x) for i, (x, _) in enumerate(each) if is_value(x)]
-            named += [NamedUse(f"{loop.id}.{kind}.{i}.0", loop.place, x.name, "scan", x) for i, x in uses]
+    for item in (item for item, _ in walk(program.items) if not isinstance(item, Op)):
+        kinds: list[tuple[str, Sequence[tuple[Operand, ...]]]] = (
+            [("join", [xs for xs, _ in item.joins()])]
+            if isinstance(item, Branches)
+            else [
+                ("carry", [(first, after) for first, _, after, _ in item.carries()]),
+                *(
+                    (kind, [(x,) for x, _ in each])
+                    for kind, each in (("slice", item.slices()), ("stack", item.stacks()))
+                ),
+            ]
+        )
+        named += [
+            NamedUse(
+                f"{item.id}.{kind}.{i}.{k}",
+                item.place,
+                f"carry[{i}]" if kind == "carry" else x.name,
+                item.eqn.primitive.name,
+                x,
+            )
+            for kind, each in kinds
+            for i, xs in enumerate(each)
+            for k, x in enumerate(xs)
+            if is_value(x)
+        ]
     return named
 
 
@@ -157,7 +175,7 @@ def to_decisions(costs: Costs, assignment: Assignment, transfers: Sequence[Trans
     }
     for node in graph.nodes:
         row = costs.row(node, assignment)
-        for i, x in enumerate(node.operands if node.op is not None or node.kind == "carry" else ()):
+        for i, x in enumerate(node.operands if node.op is not None or node.kind in ("carry", "join") else ()):
             if isinstance(x, Value) and not is_value(x) and (states := costs.operand_states(node, row, i)).any():
                 casts[node.place(i)] = PlannedCast(costs.typed(node, x, states))
     ways = {n.id: {o.way for o in costs.chosen(n, assignment[n.id]) if o.across_shards} for n in graph.decisions}
@@ -284,6 +302,8 @@ class _Evaluator:
                 self._op(item, env)
             elif isinstance(item, Loop):
                 self._loop(item, env)
+            elif isinstance(item, Branches):
+                self._branches(item, env)
             else:
                 self._checkpoint(item, env)
 
@@ -302,11 +322,18 @@ class _Evaluator:
     def _loop(self, loop: Loop, env: dict[Any, Any]) -> None:
         carries, slices, stacks = list(loop.carries()), list(loop.slices()), list(loop.stacks())
 
-        def body(carry: Any, xs: Any) -> Any:
+        def evaluated(items: Sequence[Item], inputs: Sequence[Any]) -> dict[Any, Any]:
             inner = dict(env)
-            for v, x in zip(loop.inputs, (*carry, *xs), strict=True):
+            for v, x in zip(loop.inputs, inputs, strict=True):
                 self._put(inner, v, x)
-            self._items(loop.items, inner)
+            self._items(items, inner)
+            return inner
+
+        def predicate(carry: Any) -> Any:
+            return self._get(evaluated(loop.items[: loop.tests], carry), loop.predicate, f"{loop.id}.predicate")
+
+        def body(carry: Any, xs: Any = ()) -> Any:
+            inner = evaluated(loop.items[loop.tests :], (*carry, *xs))
             after = [self._get(inner, x, f"{loop.id}.carry.{i}.1") for i, (_, _, x, _) in enumerate(carries)]
             return after, [self._get(inner, y, f"{loop.id}.stack.{i}.0") for i, (y, _) in enumerate(stacks)]
 
@@ -316,9 +343,27 @@ class _Evaluator:
                 for i, (x, *_) in enumerate(carries)
             ]
             xs = [self._get(env, x, f"{loop.id}.slice.{i}.0") for i, (x, _) in enumerate(slices)]
-            scan = loop.scan
-            last, stacked = jax.lax.scan(body, first, xs, length=scan.length, reverse=scan.reverse, unroll=scan.unroll)
+            if loop.predicate is None:
+                scan, how = jax.lax.scan, loop.scan
+                last, stacked = scan(body, first, xs, length=how.length, reverse=how.reverse, unroll=how.unroll)
+            else:
+                last, stacked = jax.lax.while_loop(predicate, lambda carry: body(carry)[0], first), []
             for v, x in zip(loop.results, (*last, *stacked), strict=True):
+                self._put(env, v, x)
+
+    def _branches(self, item: Branches, env: dict[Any, Any]) -> None:
+        def run(k: int, branch: Branch) -> list[Any]:
+            inner = dict(env)
+            self._items(branch.items, inner)
+            return [
+                _array(self._get(inner, x, f"{item.id}.join.{i}.{k}"), item.eqn.outvars[i].aval.dtype)
+                for i, x in enumerate(branch.outputs)
+            ]
+
+        with as_written(item.eqn, item.eqn.source_info.traceback):
+            index = self._get(env, item.operands[0], f"{item.id}.index")
+            functions = [functools.partial(run, k, branch) for k, branch in enumerate(item.branches)]
+            for v, x in zip(item.results, jax.lax.switch(index, functions), strict=True):
                 self._put(env, v, x)
 
     def _checkpoint(self, item: Checkpoint, env: dict[Any, Any]) -> None:

@@ -38,14 +38,14 @@ from shtypes.scopes.comm import connect_joint_optimizer, noting_undecided
 from shtypes.scopes.scope_rules import Implicit, Objective, in_force, objective, rules_in_force
 from shtypes.solver.apply import Decisions, evaluation, to_decisions
 from shtypes.solver.graph import Graph
-from shtypes.solver.items import is_value
+from shtypes.solver.items import Branches, Op, is_value, walk
 from shtypes.solver.options import is_annotation, is_complete
 from shtypes.solver.program import Program
 from shtypes.solver.reshard_prices import Prices
-from shtypes.solver.search import Search
+from shtypes.solver.search import Point, Search
 from shtypes.solver.tables import Costs
 from shtypes.solver.transfers import Transfer
-from shtypes.traced.ledger import Sent, ledger_of
+from shtypes.traced.ledger import Ledger, Sent, ledger_of
 from shtypes.traced.program import with_gradient
 from shtypes.types import ShType
 
@@ -162,8 +162,8 @@ def _program(inputs: _Inputs) -> Program:
 
 def _decide_with_gradient(inputs: _Inputs) -> Decisions | str:
     """The decisions for a program and its gradient, or for the program alone if JAX has no gradient of it."""
-    loops = [op for op in _program(inputs).ops if op.name == "while"]
-    if any(v.differentiated for op in loops for v in op.results):  # as JAX finds below
+    loops = [loop for loop in _program(inputs).loops if loop.predicate is not None]
+    if any(v.differentiated for loop in loops for v in loop.results):  # as JAX finds below
         inputs = inputs._replace(grad=False)
     try:
         return _decide(inputs)
@@ -188,9 +188,9 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         return in_types_before(evaluate(args), inputs.following, args)
 
     @functools.cache
-    def greedy() -> tuple[Sent, Seen]:
+    def greedy() -> tuple[Ledger, Seen]:
         with recording_types() as seen:
-            return _sent(functools.partial(run, functools.partial(_greedily, inputs)), inputs, grad), seen
+            return _ledger(functools.partial(run, functools.partial(_greedily, inputs)), inputs, grad), seen
 
     results = [(inputs.types[at.argument], at.is_gradient) if at else None for at in inputs.following]
     graph = Graph(
@@ -211,10 +211,9 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         decisions = to_decisions(costs, point.assignment, transfers)
         refused, predicted = None, False
         try:
-            sent = _sent(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
-            typed_plans.append((sent, decisions))
-            predicted = math.isclose(sum(sent), float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
-            if predicted:
+            typed = _ledger(functools.partial(run, functools.partial(_evaluate, program, decisions)), inputs, grad)
+            typed_plans.append((_sent(typed), decisions))
+            if predicted := _is_predicted(typed, point):
                 break
         except ShardingTypeError as error:
             refused = error
@@ -225,9 +224,9 @@ def _decide(inputs: _Inputs) -> Decisions | str:
         assert refused is not None
         raise refused
     if predicted and (goal.by == "time" or _options_are_complete(program)):
-        return decisions  # else greedy ops may do better, as in a while loop, or each device in its own steps
+        return decisions  # else greedy ops may do better, or each device in its own steps
     sent, decisions = min(typed_plans, key=lambda plan: cost(plan[0][0], plan[0][1], goal.minimize))
-    if _sends_no_more(sent, lambda: greedy()[0], goal.minimize):
+    if _sends_no_more(sent, lambda: _sent(greedy()[0]), goal.minimize):
         return decisions
     return f"its ops send less by themselves than the plan does, which sends {sum(sent)} B"
 
@@ -260,8 +259,9 @@ def _search(graph: Graph, goal: Implicit) -> tuple[Costs, Search]:
 
 def _options_are_complete(program: Program) -> bool:
     """Whether the options cover all that the ops of a program can do."""
-    if any(loop.scan.carry == 0 for loop in program.loops):  # each device may run its own steps
-        return False
+    nested = (item for item, _ in walk(program.items) if not isinstance(item, Op))
+    if any(isinstance(item, Branches) or not item.scan.carry or item.predicate is not None for item in nested):
+        return False  # each device may run its own steps; of branches, the one that sends most may send less
     counts = [(op.eqn, sum(map(is_value, op.operands))) for op in program.ops]
     return all(eqn.primitive.name in _KNOWN and is_complete(eqn, n) for eqn, n in counts if n)
 
@@ -275,15 +275,25 @@ def _sends_no_more(sent: Sent, greedy: Callable[[], Sent], minimize: Direction) 
     return cost(*sent, minimize) <= cost(*greedy_sent, minimize)
 
 
-def _sent(run: Callable[..., Any], inputs: _Inputs, grad: bool) -> Sent:
-    """The bytes that a program sends forward and backward; with ``grad``, that it and its gradient send."""
+def _is_predicted(ledger: Ledger, point: Point) -> bool:
+    """Whether a program sends what a point predicts, which counts all branches."""
+    sent = sum(entry.bytes * entry.runs for entry in ledger)
+    return math.isclose(sent, float(point.cost.sent), rel_tol=_CLOSE, abs_tol=_ROUNDED)
+
+
+def _sent(ledger: Ledger) -> Sent:
+    """The bytes that a program sends forward and backward."""
+    return ledger.forward().bytes, ledger.backward().bytes
+
+
+def _ledger(run: Callable[..., Any], inputs: _Inputs, grad: bool) -> Ledger:
+    """The ledger of a program; with ``grad``, of it and its gradient."""
     specimens = [wrap(as_jax_type(x.type), None) if is_typed(x) else x for x in inputs.args]
     around = tuple(
         rule for rule in rules_in_force() if isinstance(rule, Implicit)
     )  # the others judge the final program
     with in_force(around):
-        ledger = ledger_of(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
-    return ledger.forward().bytes, ledger.backward().bytes
+        return ledger_of(jax.make_jaxpr(with_gradient(run) if grad else run)(*specimens))
 
 
 #: The weights of a byte sent forward and backward; of plans that send as much in both, one that sends less forward.

@@ -12,7 +12,19 @@ from shtypes.analysis.flops import is_convolution
 from shtypes.core.repeated import repeats
 from shtypes.solver import options as options_
 from shtypes.solver.axis_states import INVARIANT, REDUCED, SHARDED, UNREDUCED
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, is_value, lifetimes, trip_count, walk
+from shtypes.solver.items import (
+    Branches,
+    Checkpoint,
+    Item,
+    Loop,
+    Op,
+    Operand,
+    Value,
+    is_value,
+    lifetimes,
+    trip_count,
+    walk,
+)
 from shtypes.solver.nodes import Node, Use
 from shtypes.solver.op_options import OpOptions, Types
 from shtypes.solver.option import Option
@@ -73,7 +85,7 @@ class Graph(OpOptions):
         self.hoisted: set[int] = set()  # values with a shared copy that lives as long as a loop
         self.repeats = Repeats(program.items, self._residuals_of)
         self.checkpoints = 0
-        self._bodies: dict[int, int] = {}  # by item: the loop or checkpoint whose body it is in
+        self._bodies: dict[int, int] = {}  # by item: the loop, branch or checkpoint whose body it is in
         self.sliced: set[int] = set()  # values that a loop slices
         for v, t in zip(program.inputs, types or [None] * len(program.inputs), strict=True):
             if not v.constant:
@@ -153,8 +165,10 @@ class Graph(OpOptions):
         return use.node.item is None or use.node.item.id not in self.repeats.around
 
     def body(self, use: Use) -> int:
-        """The id of the loop or checkpoint in whose body a value is resharded for a use; 0 for none."""
+        """The id of the loop, branch or checkpoint in whose body a value is resharded for a use; 0 for none."""
         node = use.node
+        if isinstance(node.item, Branches):
+            return id(node.item.branches[use.operand])
         if node.kind == "shared":
             source, entered = self.source[use.value.id][0], self.program.entering.get(use.value.id)
             inside = source.kind in ("carry", "slice") and use.value in source.results
@@ -177,7 +191,7 @@ class Graph(OpOptions):
         options: list[Option] | tuple[tuple[Option, ...], ...],
         operands: list[Operand],
         results: list[Value],
-        times: int,
+        times: float,
         **more: Any,
     ) -> Node:
         per_axis = options if isinstance(options, tuple) else self.with_orders([options] * len(self.sizes))
@@ -216,6 +230,8 @@ class Graph(OpOptions):
                 inside = {v.id for op in ops for v in op.results}
                 for op in ops:
                     self.saved.update(x.id for x in op.operands if is_value(x) and x.id not in inside and self.grad)
+            elif isinstance(item, Branches):
+                self._add_branches(item)
             else:
                 self._add_loop(item)
 
@@ -226,7 +242,7 @@ class Graph(OpOptions):
             self._add("barrier", options, [x], [v], op.times, item=op, index=i)
 
     def _add_loop(self, loop: Loop) -> None:
-        inner = loop.times * loop.scan.length
+        inner = loop.times * loop.steps
         carries = []
         for i, (x0, v, x1, r) in enumerate(loop.carries()):
             options = [Option((s, s), (s,)) for s in self._states(v)]
@@ -248,6 +264,13 @@ class Graph(OpOptions):
             if is_value(y):
                 options = [Option((s,), (s + (s >= SHARDED),)) for s in self._states(y)]
                 self._add("stack", options, [y], [r], inner, item=loop, index=i)
+
+    def _add_branches(self, item: Branches) -> None:
+        for branch in item.branches:
+            self._add_items(branch.items, id(branch))
+        for i, (xs, r) in enumerate(item.joins()):
+            options = [Option((s,) * len(xs), (s,)) for s in self._states(r)]
+            self._add("join", options, [*xs], [r], item.times, item=item, index=i)
 
     def _add_residuals(self, op: Op) -> None:
         """Adds the residuals of an op: operands of products, operands or results of nonlinear ops."""

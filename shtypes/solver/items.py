@@ -1,4 +1,4 @@
-"""The IR of the solver: values, ops, loops and checkpoints of a plain program; and walks over them."""
+"""The IR of the solver: values, ops, loops, branches and checkpoints of a plain program; and walks over them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jax.extend.core import Primitive
 
@@ -56,7 +56,7 @@ class Op:
     eqn: Any
     operands: list[Operand]
     results: list[Value]
-    times: int
+    times: float
     place: SourceLine
     path: Path
     checkpointed: bool = False
@@ -92,21 +92,27 @@ class Op:
             yield (x,), results
 
 
+#: As how many steps a `while_loop` counts: as one, a little more than what is done once before it.
+_STEPS_OF_WHILE: Final = 1 + 1e-6
+
+
 @dataclass(eq=False)
 class Loop:
-    """A scan, whose carry has one type in all steps."""
+    """A `scan` or `while_loop`, whose carry has one type in all steps."""
 
     id: int
     eqn: Any
-    scan: Scan
+    scan: Scan  # a `while_loop` is one without slices
     operands: list[Operand]
-    items: list[Item]
+    items: list[Item]  # of a `while_loop`: first those of its predicate
     inputs: list[Value]  # of the body: the carry, then the slices
     outputs: list[Operand]  # of the body: the next carry, then the stacked values
     results: list[Value]
-    times: int
+    times: float
     place: SourceLine
     checkpointed: bool = False
+    predicate: Operand = None  # of a `while_loop`
+    tests: int = 0  # how many of the items are the predicate's
     within: frozenset[Loop] = frozenset()  # see `Op`
     inside: frozenset[Loop] = frozenset()  # the same of its body
 
@@ -128,13 +134,63 @@ class Loop:
     @property
     def runs_once(self) -> bool:
         """Whether the next carry of its only step is the final one, and no step reads it."""
-        return self.scan.length == 1
+        return self.steps == 1
+
+    @property
+    def steps(self) -> float:
+        """The number of its steps, as they are counted."""
+        return self.scan.length if self.predicate is None else _STEPS_OF_WHILE
+
+    @property
+    def returned(self) -> list[Operand]:
+        """What its body and its predicate return."""
+        return [*self.outputs, self.predicate]
 
     def flows(self) -> Flows:
         """The flows of carries, slices and stacks."""
         for x0, v, x1, r in self.carries():
             yield from ((((x0,), (v,)), ((x1,), (r,))) if self.runs_once else (((x0, v, x1), (v, r)),))
         yield from (((x,), (y,)) for x, y in (*self.slices(), *self.stacks()))
+
+
+@dataclass(eq=False)
+class Branches:
+    """A `cond` or `switch`, whose results have one type in all branches."""
+
+    id: int
+    eqn: Any
+    operands: list[Operand]  # the index alone
+    branches: list[Branch]
+    results: list[Value]
+    times: float
+    place: SourceLine
+    checkpointed: bool = False
+    within: frozenset[Loop] = frozenset()  # see `Op`
+
+    @property
+    def items(self) -> list[Item]:
+        """The items of all branches."""
+        return [item for branch in self.branches for item in branch.items]
+
+    @property
+    def returned(self) -> list[Operand]:
+        """What all branches return."""
+        return [x for branch in self.branches for x in branch.outputs]
+
+    def joins(self) -> Iterator[tuple[tuple[Operand, ...], Value]]:
+        """What the branches return for each result, with it."""
+        return zip(zip(*(branch.outputs for branch in self.branches), strict=True), self.results, strict=True)
+
+    def flows(self) -> Flows:
+        """The flows from what branches return to the results."""
+        return ((xs, (r,)) for xs, r in self.joins())
+
+
+class Branch(NamedTuple):
+    """One branch of a `cond` or `switch`."""
+
+    items: list[Item]
+    outputs: list[Operand]
 
 
 @dataclass(eq=False)
@@ -158,17 +214,17 @@ class Checkpoint:
         return [x for x in self.outputs if isinstance(x, Value)]
 
 
-Item = Op | Loop | Checkpoint
+Item = Op | Loop | Branches | Checkpoint
 
 
-def walk(items: Sequence[Item], inside: Path = ()) -> Iterator[tuple[Op | Loop, Path]]:
-    """Yields all ops and loops, nested ones too, with the ids of the checkpoints around each."""
+def walk(items: Sequence[Item], inside: Path = ()) -> Iterator[tuple[Op | Loop | Branches, Path]]:
+    """Yields all ops, loops and branches, nested ones too, with the ids of the checkpoints around each."""
     for item in items:
         if isinstance(item, Checkpoint):
             yield from walk(item.items, (*inside, item.id))
             continue
         yield item, inside
-        if isinstance(item, Loop):
+        if not isinstance(item, Op):
             yield from walk(item.items, inside)
 
 
@@ -191,9 +247,15 @@ def saves_reshards(checkpoint: Any) -> bool:
 def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpoint], None]) -> None:
     """Adds to ``needed`` the values that they depend on, by a backward walk; ``take`` does so for an op or checkpoint.
 
-    A needed carry depends on its initial value and on the body's output, to a fixed point.
+    A needed carry depends on its initial value, on the body's output and on the predicate, to a fixed point.
     """
     for item in reversed(items):
+        if isinstance(item, Branches):
+            needed.update(x.id for xs, r in item.joins() if r.id in needed for x in xs if is_value(x))
+            demand(item.items, needed, take)
+            runs = not needed.isdisjoint(v.id for one, _ in walk([item]) for v in one.results)
+            needed.update(x.id for x in item.operands if runs and is_value(x))
+            continue
         if not isinstance(item, Loop):
             take(item)
             continue
@@ -204,6 +266,8 @@ def demand(items: Sequence[Item], needed: set[int], take: Callable[[Op | Checkpo
                 if r.id in needed or (v.id in needed and not item.runs_once):
                     needed.update(x.id for x in (v, x1)[item.runs_once :] if is_value(x))
             needed.update(y.id for y, r in item.stacks() if is_value(y) and r.id in needed)
+            if is_value(item.predicate) and not needed.isdisjoint(v.id for v in (*item.inputs, *item.results)):
+                needed.add(item.predicate.id)
             demand(item.items, needed, take)
         inputs = [*((x0, v) for x0, v, _, _ in item.carries()), *item.slices()]
         needed.update(x.id for x, v in inputs if is_value(x) and v.id in needed)
@@ -221,6 +285,11 @@ def note_loops(items: Sequence[Item], within: frozenset[Loop] = frozenset(), *, 
         item.within = within
         if isinstance(item, Loop):
             _note_loop(item, within, hoists)
+            continue
+        if isinstance(item, Branches):
+            note_loops(item.items, within, hoists=hoists)
+            for xs, r in item.joins():
+                r.within = within.union(*map(_loops_of, xs))
             continue
         around = within.union(*map(_loops_of, item.operands))
         for v in item.results:
@@ -249,9 +318,9 @@ def _loops_of(x: Operand) -> frozenset[Loop]:
     return x.within if isinstance(x, Value) else frozenset()
 
 
-def trip_count(*within: frozenset[Loop]) -> int:
+def trip_count(*within: frozenset[Loop]) -> float:
     """The number of runs of a body inside all of these loops."""
-    return math.prod(loop.scan.length for loop in frozenset().union(*within))
+    return math.prod(loop.steps for loop in frozenset().union(*within))
 
 
 def is_value(x: Operand) -> bool:

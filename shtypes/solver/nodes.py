@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shtypes.solver.items import Loop, Op, Operand, Value
+from shtypes.solver.items import Branches, Loop, Op, Operand, Value
 from shtypes.solver.option import Option
 
 
@@ -14,17 +14,17 @@ class Node:
     """A decision variable, whose values are one option for each mesh axis."""
 
     id: int
-    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``result``, ``barrier``: an operand of an op that returns
-    #: its operands, or ``shared``: a resharded copy of a value for several of its uses.
+    #: ``argument``, ``op``, ``carry``, ``slice``, ``stack``, ``join``: what branches return, ``result``, ``barrier``:
+    #: an operand of an op that returns its operands, or ``shared``: a resharded copy of a value for some uses.
     kind: str
     options: tuple[tuple[Option, ...], ...]  # for each mesh axis
     operands: list[Operand]
     results: list[Value]
-    times: int  # how often it runs
-    item: Op | Loop | None = None  # its op or loop
-    operand_times: list[int] = field(default_factory=list)  # how often each operand is resharded for it
+    times: float  # how often it runs
+    item: Op | Loop | Branches | None = None  # its op, loop or branches
+    operand_times: list[float] = field(default_factory=list)  # how often each operand is resharded for it
     reruns: int = 0  # how often the backward pass recomputes it
-    index: int = 0  # among the operands of the barrier, the carries, slices or stacks of the loop, or the results
+    index: int = 0  # among the operands of the barrier, carries, slices, stacks or results
     #: The node that decides for it: itself, or its counterpart in the first of repeated layers.
     leader: Node = None  # type: ignore[assignment]
 
@@ -57,7 +57,7 @@ class Use(NamedTuple):
     node: Node
     operand: int
     value: Value
-    times: int
+    times: float
 
     @property
     def place(self) -> str:

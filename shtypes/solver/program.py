@@ -1,7 +1,7 @@
 """Converts a plain function to the solver's IR.
 
-Calls are inlined; the bodies of scans and checkpoints are nested items. Other equations with sub-jaxprs (`while`,
-`cond`, functions with custom derivative rules) are one op each.
+Calls are inlined; the bodies of loops, branches and checkpoints are nested items. Other equations with sub-jaxprs
+(functions with custom derivative rules, a `while` under `vmap`) are one op each.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import jax
+import numpy as np
 from jax.extend.source_info_util import NameStack
 
 from shtypes._compat.eqn_frames import is_of_a_library, user_frames
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import (
+    Cond,
     Scan,
+    While,
     captured,
     control,
     is_literal,
@@ -42,6 +45,8 @@ from shtypes.evaluation.value_info import of_some
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.solver.items import (
+    Branch,
+    Branches,
     Checkpoint,
     Item,
     Loop,
@@ -161,14 +166,14 @@ class Program:
         v.constant, v.captured, v.place = True, array, place_of(array)
         return v
 
-    def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: int, checkpointed: bool) -> list[Item]:
+    def _block(self, jaxpr: Any, env: dict[Any, Any], around: Path, times: float, checkpointed: bool) -> list[Item]:
         items: list[Item] = []
         for eqn in grouped(undo_ravel(jaxpr), None, self._sharded).eqns:
             operands = [_read(env, v) for v in eqn.invars]
             name, how, path = eqn.primitive.name, control(eqn), (*around, id(eqn))
-            if name in _INLINED and not ways_of(eqn):  # an op with algorithms across shards is not inlined
-                body = getattr(how, "body", None) or eqn.params["jaxpr"]
-                inner, sub = self._body(body, operands)
+            if (called := _called(eqn, how, operands)) is not None:
+                body, given = called
+                inner, sub = self._body(body, given)
                 self._calls += [self._from_call(eqn)] * (in_library := is_of_a_library(body))
                 with attribute_set(self, "_scopes", self._scopes + eqn.source_info.name_stack):
                     items += self._block(inner, sub, path, times, checkpointed)
@@ -191,6 +196,10 @@ class Program:
                 env.update(zip(eqn.outvars, operands, strict=False))
             elif isinstance(how, Scan):
                 items.append(self._loop(eqn, how, operands, env, path, times, checkpointed))
+            elif isinstance(how, While) and not jaxpr_of(how.cond).outvars[0].aval.shape:
+                items.append(self._while(eqn, how, operands, env, path, times, checkpointed))
+            elif isinstance(how, Cond) and is_value(operands[0]):
+                items.append(self._branches(eqn, how, operands, env, path, times, checkpointed))
             else:
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
@@ -215,7 +224,9 @@ class Program:
         env.update((v, self._constant(v.aval, c)) for v, c in zip(inner.constvars, captured(body), strict=True))
         return inner, env
 
-    def _op(self, eqn: Any, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool) -> Op:
+    def _op(
+        self, eqn: Any, operands: list[Any], env: dict[Any, Any], path: Path, times: float, checkpointed: bool
+    ) -> Op:
         results = [self._value(v.aval, eqn.primitive.name) for v in eqn.outvars]
         env.update(zip(eqn.outvars, results, strict=True))
         constant = not any(map(is_value, operands)) and not _is_computed_whole(eqn)
@@ -233,7 +244,14 @@ class Program:
         return Op(next(self._ids), eqn, operands, results, times, line_of(eqn), path, checkpointed)
 
     def _loop(
-        self, eqn: Any, scan: Scan, operands: list[Any], env: dict[Any, Any], path: Path, times: int, checkpointed: bool
+        self,
+        eqn: Any,
+        scan: Scan,
+        operands: list[Any],
+        env: dict[Any, Any],
+        path: Path,
+        times: float,
+        checkpointed: bool,
     ) -> Loop:
         consts, first = operands[: scan.consts], operands[scan.consts :]
         body = jaxpr_of(scan.body)
@@ -266,6 +284,62 @@ class Program:
         env.update(zip(eqn.outvars, results, strict=True))
         number, eqn = next(self._ids), self._from_call(eqn)
         return Loop(number, eqn, scan, operands, items, inputs, outputs, results, times, line_of(eqn), checkpointed)
+
+    def _while(
+        self,
+        eqn: Any,
+        loop: While,
+        operands: list[Any],
+        env: dict[Any, Any],
+        path: Path,
+        times: float,
+        checkpointed: bool,
+    ) -> Loop:
+        carry = jaxpr_of(loop.body).invars[loop.body_consts :]
+        inputs = [self._value(v.aval, f"carry[{i}]") for i, v in enumerate(carry)]
+        for v in inputs:
+            v.differentiated = dtypes.differentiable(v.dtype)
+        results = [self._value(v.aval, "while") for v in eqn.outvars]
+        for r, v in zip(results, inputs, strict=True):
+            r.differentiated = v.differentiated
+        consts = operands[: loop.cond_consts], operands[loop.cond_consts : len(operands) - len(carry)]
+        scan = Scan(loop.body, sum(map(len, consts)), len(carry), 1, False, 1)
+        number, eqn = next(self._ids), self._from_call(eqn)
+        made = Loop(number, eqn, scan, operands, [], inputs, [], results, times, line_of(eqn), checkpointed)
+        env.update(zip(eqn.outvars, results, strict=True))
+        for body, each in zip((loop.cond, loop.body), consts, strict=True):
+            inner, sub = self._body(body, [*each, *inputs])
+            with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
+                made.items += self._block(inner, sub, path, times * made.steps, checkpointed)
+            outputs = [_read(sub, v) for v in inner.outvars]
+            if body is loop.cond:
+                (made.predicate,), made.tests = outputs, len(made.items)
+        made.outputs = outputs
+        return made
+
+    def _branches(
+        self,
+        eqn: Any,
+        cond: Cond,
+        operands: list[Any],
+        env: dict[Any, Any],
+        path: Path,
+        times: float,
+        checkpointed: bool,
+    ) -> Branches:
+        branches = []
+        for body in cond.branches:
+            inner, sub = self._body(body, operands[1:])
+            with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
+                items = self._block(inner, sub, path, times, checkpointed)
+            branches.append(Branch(items, [_read(sub, v) for v in inner.outvars]))
+        results = [self._value(v.aval, "cond") for v in eqn.outvars]
+        number, eqn = next(self._ids), self._from_call(eqn)
+        made = Branches(number, eqn, operands[:1], branches, results, times, line_of(eqn), checkpointed)
+        for xs, r in made.joins():
+            r.differentiated = any(isinstance(x, Value) and x.differentiated for x in xs)
+        env.update(zip(eqn.outvars, results, strict=True))
+        return made
 
     def _only_differentiated(self, roots: Sequence[Operand], flows: Sequence[Any]) -> None:
         """Clears ``differentiated`` on values that are not reachable from a differentiated root along the flows."""
@@ -301,9 +375,9 @@ class Program:
         uses: dict[int, set[Path]] = {v.id: {()} for v in self.outputs if isinstance(v, Value)}
         checkpoints: dict[int, Path] = {}  # around the definition of each value
         for item, inside in walk(self.items):
-            inputs, outputs = (item.inputs, item.outputs) if isinstance(item, Loop) else ([], [])
+            inputs = item.inputs if isinstance(item, Loop) else []
             checkpoints.update((v.id, inside) for v in (*item.results, *inputs))
-            for x in (*item.operands, *outputs):
+            for x in (*item.operands, *getattr(item, "returned", ())):
                 if isinstance(x, Value):
                     uses.setdefault(x.id, set()).add(inside[-1:])
         single = {v: places.pop() for v, places in uses.items() if len(places) == 1}
@@ -375,6 +449,15 @@ class Function(Program):
         leaves = [next(rest) if a else x for x, a in zip(self._leaves, self.is_array, strict=True)]
         args: tuple[Any, ...] = jax.tree.unflatten(self.tree, leaves)
         return args
+
+
+def _called(eqn: Any, how: Any, operands: list[Any]) -> tuple[Any, list[Any]] | None:
+    """The body of a call, or the taken branch if that is known, with its operands; None for another equation."""
+    if isinstance(how, Cond) and isinstance(operands[0], np.integer):
+        return how.branches[int(operands[0])], operands[1:]
+    if eqn.primitive.name not in _INLINED or ways_of(eqn):  # an op with algorithms across shards is not inlined
+        return None
+    return getattr(how, "body", None) or eqn.params["jaxpr"], operands
 
 
 def _is_computed_whole(eqn: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shtypes.core import repeated
 from shtypes.core.repeated import Layer, numbered
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, Operand, Value, walk
+from shtypes.solver.items import Branches, Checkpoint, Item, Loop, Op, Operand, Value, walk
 from shtypes.solver.program import Program
 from shtypes.types import ShType
 
@@ -54,7 +54,7 @@ class _ByPlan:
 
     def code(self, item: Item) -> Any:
         """What an item does; equal for items that differ only in their values."""
-        if isinstance(item, Loop):
+        if isinstance(item, (Loop, Branches)):
             return item.id
         copies = tuple([self._casts.get(f"second.{v.id}") for v in item.results])
         if isinstance(item, Checkpoint):
@@ -83,8 +83,8 @@ class _ByPlan:
                 yield from (key for key in self.reads(each) if key not in inside)
                 inside.update(self.writes(each))
             yield from (v.id for v in item.results if v.id not in inside)
-        elif isinstance(item, Loop):
-            operands = (x for each, _ in walk([item]) for x in (*each.operands, *getattr(each, "outputs", ())))
+        elif isinstance(item, (Loop, Branches)):
+            operands = (x for each, _ in walk([item]) for x in (*each.operands, *getattr(each, "returned", ())))
             for v in (x.id for x in operands if isinstance(x, Value) and x.captured is None):
                 yield v
                 if f"second.{v}" in self._casts:

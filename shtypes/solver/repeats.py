@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from shtypes._compat.derivative_rules import Residuals
-from shtypes.solver.items import Checkpoint, Item, Loop, Op, demand, is_value, walk
+from shtypes.solver.items import Branches, Checkpoint, Item, Loop, Op, demand, is_value, walk
 
 
 class Repeats:
@@ -28,7 +28,9 @@ class Repeats:
 
     def _enter(self, items: Sequence[Item], loops: frozenset[Loop]) -> None:
         for item in items:
-            if isinstance(item, Loop):
+            if isinstance(item, Branches):
+                self._enter(item.items, loops)
+            elif isinstance(item, Loop):
                 self._enter(item.items, loops | {item})
             elif isinstance(item, Checkpoint):
                 self.around.update((one.id, loops) for one, _ in walk(item.items))
@@ -71,8 +73,8 @@ class Repeats:
                 run.update(results)
 
         demand(items, needed, take)
-        loops = (one for one, _ in walk(items) if isinstance(one, Loop))
-        run.update(v.id for loop in loops for v in (*loop.inputs, *loop.results) if v.id in needed)
+        nested = (one for one, _ in walk(items) if not isinstance(one, Op))
+        run.update(v.id for one in nested for v in (*getattr(one, "inputs", ()), *one.results) if v.id in needed)
 
     def _residuals_of(self, op: Op) -> set[int]:
         if op.id not in self._residuals_by_op:

@@ -114,7 +114,7 @@ class Plan(Report):
                 groups.setdefault((self._place(t), name, t.src, t.dst, at), []).append(t)
         reshards = []
         for (place, name, src, dst, at), equal in groups.items():
-            times, use = sum(t.use.times for t in equal), equal[0].use
+            times, use = round(sum(t.use.times for t in equal)), equal[0].use
             sent = sum(float(t.cost.sent) for t in equal)
             seconds = sum(float(t.cost.comm) for t in equal)
             summed = graph.sums_gradient(use.value)  # with its gradient

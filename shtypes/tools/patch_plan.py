@@ -78,7 +78,7 @@ def _struct(x: Any) -> Any:
 
 
 #: The expressions of a value, with the number of times that each runs.
-Chain = list[tuple[int, int]]
+Chain = list[tuple[int, float]]
 
 
 class _Marks:
@@ -373,14 +373,14 @@ def _by_op(uses: Sequence[NamedUse]) -> list[list[NamedUse]]:
     return [list(some) for _, some in itertools.groupby(uses, lambda u: u.item)]
 
 
-def _times(program: Program) -> dict[str | int, int]:
+def _times(program: Program) -> dict[str | int, float]:
     """The number of times that each place in a program, and the op of each value, runs."""
-    times: dict[str | int, int] = {v.id: 1 for v in program.inputs}
+    times: dict[str | int, float] = {v.id: 1 for v in program.inputs}
     for op in program.ops:
         times.update((v.id, op.times) for v in op.results)
         times.update((f"{op.id}.{i}", op.times) for i in range(len(op.operands)))
     for loop in program.loops:
-        inside = loop.times * loop.scan.length
+        inside = loop.times * loop.steps
         times.update((v.id, inside) for v in loop.inputs)
         times.update((v.id, loop.times) for v in loop.results)
     for t in named_uses(program):  # of loops: as often as the value's definition
