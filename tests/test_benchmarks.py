@@ -60,6 +60,7 @@ def test_the_compiled_step_has_the_collectives_and_the_work_of_the_hand_written_
     assert ours["temp_bytes"] <= 1.05 * hand["temp_bytes"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", MODELS)
 def test_the_policies_differ_by_one_sum(model: str) -> None:
     """Under "partial" the cotangent of the last block is summed, under "jax" it is passed on."""
@@ -75,6 +76,7 @@ def test_calls_and_operations_are_compared_with_native_ones() -> None:
     assert min(e["of_native"]["cpu"] for e in eager["ops"].values()) <= eager["geometric_mean"]["cpu"]
 
 
+@pytest.mark.nightly
 def test_every_result_has_its_table() -> None:
     found = {part: measured(part) for part in ("gated_mlp", "calls", "eager")}
     titles = [str(table.title) for table in overhead.tables(found)]
@@ -130,6 +132,7 @@ def test_a_training_step_sends_what_is_sent_by_hand_and_no_more_than_explicit_mo
     assert ours["memory"]["peak"] <= 1.05 * hand["memory"]["peak"]
 
 
+@pytest.mark.nightly
 def test_pending_gradients_are_sent_once_for_all_microbatches() -> None:
     found, config = trained("accumulation"), microbatch.TINY
     assert {key: total(entry, "launches") for key, entry in found.items()} == {

@@ -125,7 +125,7 @@ def test_no_fix_has_a_price_for_a_cotangent_that_does_not_return(template: str, 
     assert any(fix.bytes_forward and not fix.bytes_backward for fix in error.fixes), error
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("template", "texts", "fix"),
     [

@@ -155,6 +155,7 @@ def test_the_linear_part_refuses_a_tangent_of_another_type() -> None:
 # the checks can fail
 
 
+@pytest.mark.nightly
 def test_a_wrong_value_is_found_and_its_program_is_made_small() -> None:
     wrong = "x0 * (1.5 if hasattr(m, 'ShType') else 1)"
     steps = (Step("v0", "m.sin(x0)"), Step("v1", wrong), Step("v2", "m.sum(v0)"), Step("v3", "v1 + v0"))

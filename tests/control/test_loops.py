@@ -38,7 +38,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(37)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loop_is_the_same_where_nothing_is_compiled(name: str) -> None:
     x = sh.array(X, "f32[4,6@x]")

@@ -484,7 +484,7 @@ def random_windows(seed: int) -> Callable[..., Any]:
     return f
 
 
-@pytest.mark.one_in(120)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("seed", range(120))
 def test_a_random_loss_of_windows_is_that_of_one_device(seed: int) -> None:
@@ -495,6 +495,7 @@ def test_a_random_loss_of_windows_is_that_of_one_device(seed: int) -> None:
         _compare(random_windows(seed), args, [t, "[3,4,4]"])
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.mesh({"x": 4})
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize("lifted", [False, True], ids=["sh.grad", "jax.grad"])

@@ -72,7 +72,7 @@ def test_other_pads_and_crops_are_the_same(f: Callable[..., Any]) -> None:
         assert np.array_equal(value, wanted)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize(("f", "sent"), [(shifted, 96), (attention, 192), (merged, 96)])
 def test_it_sends_the_blocks_that_cross_borders(f: Callable[..., Any], sent: int) -> None:

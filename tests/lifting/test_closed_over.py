@@ -153,6 +153,7 @@ def test_typed_ops_inside_take_what_the_program_closes_over(name: str) -> None:
     assert_close(np.asarray(sh.all_reduce(found)), right(np.asarray(x), np.asarray(a)), 100)
 
 
+@pytest.mark.nightly
 def test_a_module_that_is_closed_over_is_typed() -> None:
     module = eqx.nn.MLP(4, 4, 8, 2, key=jax.random.key(0))
     rules = {"layers/0/*": "[hidden@tp, ...]", "**": "[...]"}

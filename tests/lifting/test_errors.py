@@ -460,6 +460,7 @@ CALLS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("f", "operand"), CALLS.values(), ids=CALLS)
 def test_a_fix_of_a_function_of_jax_reshards_the_operand_of_the_call(f: Callable[..., Any], operand: str) -> None:
     with sh.use_mesh(sh.abstract_mesh(MESH)):

@@ -42,7 +42,7 @@ def test_elements_that_are_equal_share_the_gradient(type_text: str, dims: Any, k
         np.testing.assert_array_equal(host(value), plain)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4})
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32"])
 def test_comparisons_with_a_maximum_are_those_of_one_device(dtype: str) -> None:

@@ -112,7 +112,7 @@ ALL: dict[str, Held] = {
 }
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_a_device_holds_a_few_shares(case: Held) -> None:
@@ -152,7 +152,7 @@ OVERWRITTEN: dict[str, tuple[Callable[[Any, Any, Any], Any], Any, Any]] = {
 }
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(12)
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("t", ["[512@x,16]", "[512,16@x]"])
 @pytest.mark.parametrize(("f", "ids", "updates"), OVERWRITTEN.values(), ids=OVERWRITTEN)

@@ -94,7 +94,7 @@ CASES = [
 ]
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:

@@ -181,7 +181,7 @@ def test_a_random_chain_of_pads_windows_and_crops_is_the_same(seed: int) -> None
             assert_close(value, wanted, SERIES)
 
 
-@pytest.mark.one_in(200)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 4, "y": 2})
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_it_sends_borders_and_is_what_one_device_computes(case: Case) -> None:

@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 6})
 @pytest.mark.parametrize("dtype", ["f4", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", "u4", "i1", "?", "c8"])
 def test_a_sort_that_the_devices_do_not_divide_has_no_elements_but_its_own(dtype: str) -> None:
@@ -65,7 +65,7 @@ def test_a_sort_that_the_devices_do_not_divide_has_no_elements_but_its_own(dtype
         assert found.tobytes() == np.asarray(f(x)).tobytes()
 
 
-@pytest.mark.one_in(13)
+@pytest.mark.nightly
 @pytest.mark.mesh({"tp": 4})
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("change", CHANGES)

@@ -74,6 +74,7 @@ def test_the_products_of_a_solver_are_in_the_ledger_of_the_pass_in_which_they_ru
             assert_close(denoted(got), right, SOLVED)
 
 
+@pytest.mark.nightly
 def test_scopes_judge_what_a_solver_sends_and_not_what_its_transpose_would_if_there_were_one() -> None:
     a, b = parts()
     total = sh.lift(loss_in_parts)

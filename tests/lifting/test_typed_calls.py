@@ -47,6 +47,7 @@ def step(x: Any, up: Any, down: Any) -> Any:
     return [w - 0.1 * sh.all_reduce(g, "dp") for w, g in zip((up, down), gradients, strict=True)]
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 def test_on_one_device_it_is_the_model_without_annotations() -> None:
     arrays = [jnp.asarray(a) for a in (X, UP, DOWN)]

@@ -72,6 +72,7 @@ def test_a_model_is_what_it_is_on_one_device(name: str, policy: Any) -> None:
         assert_close(host(value), expected, SERIES)
 
 
+@pytest.mark.nightly
 def test_rows_of_an_image_send_their_borders_alone() -> None:
     """Eleven convolutions of 3 x 3, of which one has a stride, and the sums of five norms."""
     mesh = sh.abstract_mesh(LINE)

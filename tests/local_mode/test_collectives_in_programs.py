@@ -78,7 +78,7 @@ def outside() -> Any:
     return (operands, cts, flag), jax.block_until_ready(alone(operands, cts, flag))
 
 
-@pytest.mark.one_in(20)
+@pytest.mark.nightly
 @pytest.mark.parametrize("around", [chosen_in_a_recomputed_scan, added_in_a_loop, mapped_and_jitted])
 def test_a_collective_gives_the_same_inside_of_a_program(around: Callable[..., Program], outside: Any) -> None:
     sh.set_mesh(sh.make_mesh({"x": N}))

@@ -181,7 +181,7 @@ def test_a_network_has_the_loss_and_the_gradients_of_one_device(case: tuple[Any,
         assert " ".join(sorted({kind.value for kind, _ in found})) == kinds[policy == "jax"]
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 def test_a_pipeline_has_the_loss_and_the_gradients_of_one_device(policy: str) -> None:
     sh.set_mesh(sh.make_mesh({"stages": 2}))

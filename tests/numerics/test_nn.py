@@ -181,6 +181,7 @@ def attention_cases(names: Any) -> list[Case]:
     ]
 
 
+@pytest.mark.nightly
 def test_attention_is_that_of_jax() -> None:
     check(sh.make_mesh(MESH), attention_cases(QUICK))
 

@@ -73,6 +73,7 @@ SAMPLERS: dict[str, tuple[Callable[[Any, str], Any], Callable[[Any], Any]]] = {
 EXACT = ("uniform of units", "bits", "bits of u8", "randint", "rademacher")
 
 
+@pytest.mark.nightly
 def test_a_sample_of_any_type_is_the_same_global_array_on_every_mesh() -> None:
     wanted = jax.jit(lambda key: {name: f(key) for name, (_, f) in SAMPLERS.items()})(jax.random.key(KEY))
     first: dict[str, Any] = {}
@@ -106,6 +107,7 @@ def test_a_sample_of_bools_is_the_same_global_array() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_one_key_samples_the_same_eagerly_under_jit_and_in_one_region() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key = sh.random.key(KEY)
@@ -158,6 +160,7 @@ def test_keys_map_and_loop() -> None:
     np.testing.assert_array_equal(host(rows), wanted)
 
 
+@pytest.mark.nightly
 def test_a_varying_sample_is_another_one_on_each_device() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     x = sh.random.uniform(sh.random.key(KEY), "f32[8@x,3]{V:y}")

@@ -119,6 +119,7 @@ def test_every_initialiser_is_among_them() -> None:
             assert getattr(sh.init, f"{other}_{kind}") is getattr(sh.init, f"{name}_{kind}")
 
 
+@pytest.mark.nightly
 def test_kernels_are_initialised_alike() -> None:
     plain = jax.nn.initializers.delta_orthogonal()(jax.random.key(KEY), (3, 4, 8))
     for axes in MESHES:
@@ -127,6 +128,7 @@ def test_kernels_are_initialised_alike() -> None:
         assert_close(host(found), plain)
 
 
+@pytest.mark.nightly
 def test_rows_and_classes_are_chosen_as_in_jax() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, plain = sh.random.key(KEY), jax.random.key(KEY)
@@ -148,6 +150,7 @@ def test_orders_and_samples_without_replacement_are_those_of_jax() -> None:
     np.testing.assert_array_equal(host(unlike), jax.random.categorical(plain, LOGITS, shape=(3, 8), replace=False))
 
 
+@pytest.mark.nightly
 def test_classes_are_sampled_where_no_device_has_all_of_them() -> None:
     sh.set_mesh(sh.make_mesh({"x": 2, "y": 4}))
     key, wanted = sh.random.key(KEY), jax.random.categorical(jax.random.key(KEY), LOGITS)

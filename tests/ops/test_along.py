@@ -36,6 +36,7 @@ def test_a_solution_is_linear_in_the_right_hand_side() -> None:
         assert_close(host(x), np.linalg.solve(a, b))
 
 
+@pytest.mark.nightly
 def test_functions_of_matrices_give_what_those_of_jax_give() -> None:
     a = matrices(2)
     for name in ("qr", "svd", "eigh", "slogdet"):

@@ -36,6 +36,7 @@ def _lax_pad(m: Any, a: Any, value: Any, config: Any) -> Any:
     return m.pad(a, value, config) if m is sh else lax.pad(a, jnp.asarray(value, a.dtype), config)
 
 
+@pytest.mark.nightly
 def test_padding_may_be_negative_or_between_elements_or_of_a_value() -> None:
     """A scalar value is a term of the result: it counts once, and has a gradient."""
     number = np.float32(1.5)

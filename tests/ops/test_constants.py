@@ -114,6 +114,7 @@ def test_what_has_no_derivative_says_so_where_it_is_differentiated(
     assert error.value.where.startswith("test_constants.py:")
 
 
+@pytest.mark.nightly
 def test_known_positions_that_differ_and_extremes_have_gradients() -> None:
     changes: list[Callable[[Any, Any, Any], Any]] = [
         lambda m, x, rows: x.at[ONCE].multiply(rows, unique_indices=m is not sh),

@@ -122,7 +122,7 @@ def _short(dtype: str) -> str:
     return dtype.replace("uint", "u").replace("int", "i")
 
 
-@pytest.mark.one_in(29)
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_op_gives_what_one_device_gives_or_is_refused_with_a_fix(dtype: str) -> None:
     sh.set_mesh(sh.make_mesh({"x": 4}))

@@ -74,7 +74,7 @@ def test_the_first_ids_are_those_that_are_looked_up() -> None:
     np.testing.assert_array_equal(~np.isnan(y).all(-1), [_kept(ids, 2) for ids in IDS])
 
 
-@pytest.mark.one_in(63)
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["partial", "jax"])
 @pytest.mark.parametrize("mode", [None, "clip"])
 @pytest.mark.parametrize("capacity", [1, 2, 64])

@@ -108,6 +108,7 @@ SOME = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.core
 def test_reductions_along_sharded_dims_are_those_of_one_device() -> None:
     check(sh.make_mesh(AXES), cases(SOME[:: some(2, 1)], most=1))

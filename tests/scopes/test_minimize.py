@@ -53,7 +53,7 @@ HELD = [
 ]
 
 
-@pytest.mark.one_in(103)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "policy", "form"), HELD)
 def test_the_direction_that_is_to_send_least_sends_no_more_than_in_the_others(
     name: str, policy: str, form: str

@@ -165,6 +165,7 @@ def test_a_gradient_that_uses_sum_before_one_cast_is_predicted(monkeypatch: pyte
     assert sh.ledger(sh.grad(sh.implicit_comm(sh.lift(loss)), (0, 1, 2)), *args).total.bytes == 5632
 
 
+@pytest.mark.nightly
 @pytest.mark.mesh({"x": 2, "y": 2, "z": 2})
 def test_borders_of_a_convolution_are_predicted_whatever_its_kernel_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are in proportion to the operand, not to the result, of which a sharded kernel leaves a part."""

@@ -86,6 +86,7 @@ def test_the_carry_of_a_scan_is_a_decision_at_its_line() -> None:
     assert other.bytes == pytest.approx(other.ledger.total.bytes, rel=2e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["at=", "edited JSON"])
 def test_the_type_of_a_carry_is_edited_in_a_plan_that_is_found(how: str, tmp_path: Path) -> None:
     plan, edits = megatron(), {f"{SCAN} <- carry[0]": "f32[32@(dp,tp),64]"}

@@ -124,7 +124,7 @@ SENT: Final[dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, str]]]
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SENT)
 def test_plans_send_what_they_predict(name: str) -> None:
     f, args, fixed = SENT[name]

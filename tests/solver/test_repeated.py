@@ -39,6 +39,7 @@ def checkpointed(params: Any, x: Any) -> Any:
     return loss(params, x, other_layer)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("f", [loss, checkpointed])
 def test_layers_that_are_typed_once_count_as_often_as_they_run(f: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     params = [{"up": f32(64, 256), "down": f32(256, 64)}] * 8

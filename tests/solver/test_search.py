@@ -280,6 +280,7 @@ def test_whoever_watches_is_told_how_many_pairs_are_settled() -> None:
     assert told[-1].best is not None
 
 
+@pytest.mark.nightly
 def test_algorithms_across_shards_are_priced_once_along_axes_of_the_same_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever axes they are, and whatever lies along the others."""
     meshes, priced = [], options.comm_per_byte
@@ -305,7 +306,7 @@ def price_all(costs: Costs) -> int:
     return count
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [4, 64])
 def test_only_what_a_plan_takes_is_priced_along_several_axes_and_the_plan_is_the_best(rows: int) -> None:
     def f(k: Any, x: Any) -> Any:

@@ -139,6 +139,7 @@ def test_what_an_error_says_is_the_least_memory_fits(name: str) -> None:
     assert max(plan.memory for plan in found) <= found.limit
 
 
+@pytest.mark.nightly
 def test_what_an_error_says_is_the_least_memory_is_no_more_than_that_of_a_plan() -> None:
     """A plan that gathers a table is predicted to need less than the quickest one, and needs more."""
 

@@ -201,7 +201,7 @@ def test_the_patched_file_types_to_what_the_plan_says(name: str, tmp_path: Path)
     assert sh.check(step, *types(), mesh=sh.abstract_mesh(MESH)).ledger.total == plan.ledger.total
 
 
-@pytest.mark.one_in(7)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_the_patched_file_computes_what_the_function_did(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
@@ -269,6 +269,7 @@ def loss(w, x):
 """
 
 
+@pytest.mark.nightly
 def test_a_value_that_one_call_takes_by_several_expressions_is_resharded_at_one_of_all(tmp_path: Path) -> None:
     types = {"w/up": "[_, _@tp]", "x": "[_@dp, _]", "model.py:21 <- w/up": "[_, _@tp]"}
     shapes = {"up": "f32[64, 256]", "down": "f32[256, 64]"}, "f32[1024, 64]"
@@ -599,6 +600,7 @@ def loss(w, x):
 """
 
 
+@pytest.mark.nightly
 def test_what_costs_less_than_the_plan_is_written_and_said(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(HEAD + OVER_CLASSES)

@@ -478,7 +478,7 @@ UNUSED: dict[str, Any] = {
 }
 
 
-@pytest.mark.one_in(9)
+@pytest.mark.nightly
 @pytest.mark.mesh({"dp": 2, "tp": 4})
 @pytest.mark.parametrize("program", UNUSED)
 def test_what_is_sent_for_nothing_is_not_sent(program: str) -> None:

@@ -228,7 +228,7 @@ WITH_GRADIENT: dict[str, Callable[..., sh.Ledger]] = {
 }
 
 
-@pytest.mark.one_in(29)
+@pytest.mark.nightly
 @pytest.mark.parametrize("put", PUT)
 def test_one_scope_is_one_program_for_all_that_ask_and_run(put: str, policy: str) -> None:
     f, around = PUT[put]
@@ -361,6 +361,7 @@ def test_what_no_comm_accepts_of_a_random_program_compiles_to_no_collective(seed
             assert sent_by_compiled(text, unknown=1) == Sent({}, {}), str(program)
 
 
+@pytest.mark.nightly
 def test_what_is_its_operand_itself_or_no_part_of_a_result_is_not_sent() -> None:
     x, one = sh.abstract_array("f32[8]{U:dp}"), sh.abstract_array("f32[1]{U:dp}")
     rows = sh.abstract_array("f32[1, 8]{I:dp}")

@@ -30,7 +30,7 @@ COMPILED = pytest.mark.parametrize("compile_", [as_it_is, jax.jit], ids=["eager"
 EITHER = pytest.mark.parametrize("checkpoint", [jax.checkpoint, sh.checkpoint], ids=["jax", "sh"])
 
 
-@pytest.mark.one_in(15)
+@pytest.mark.nightly
 @pytest.mark.core
 @EITHER
 @COMPILED

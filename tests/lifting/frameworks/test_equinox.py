@@ -98,6 +98,7 @@ MODULES: Final[dict[str, Callable[[], Module]]] = {
 DAILY: Final = ["MLP"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "layout"), cases(MODULES, DAILY))
 def test_a_module_of_equinox_is_that_of_one_device(name: str, layout: str) -> None:
     judged(MODULES[name](), layout)

@@ -24,6 +24,7 @@ def _input() -> Any:
     return np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
 
 
+@pytest.mark.nightly
 def test_equinox_takes_typed_values_for_arrays_and_differentiates_a_module_of_them() -> None:
     eqx: Any = pytest.importorskip("equinox")
     module, x = eqx.nn.Linear(16, 8, key=jax.random.key(0)), _input()
@@ -46,6 +47,7 @@ def test_equinox_takes_typed_values_for_arrays_and_differentiates_a_module_of_th
             assert_close(denoted(found.bias), wanted.bias)
 
 
+@pytest.mark.nightly
 def test_nnx_merges_a_typed_state_and_differentiates_what_it_made() -> None:
     nnx: Any = pytest.importorskip("flax.nnx")
     graph, state = nnx.split(nnx.Linear(16, 8, rngs=nnx.Rngs(0)))
