@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ def minimize(
     begin: Callable[[Tables, dict[int, Any], Values], Values] | None = None,
     quick: int | None = None,
     proves: bool = True,
+    afresh: bool = False,
 ) -> Minimum:
     """The minimum of the sum of the tables.
 
@@ -54,6 +56,7 @@ def minimize(
             values of each variable in these, and from values of these, if any.
         quick: The most entries of a table, to give up what needs larger ones; or none.
         proves: Whether to bound the minimum from below where it takes seconds to know it.
+        afresh: Whether to start from nothing too, if the problem is wide.
     """
     entries = quick or elimination.QUICK_ENTRIES
     large = entries * _LARGER
@@ -72,7 +75,9 @@ def minimize(
         if core.order(most).width <= most:
             values, total = core.eliminate(math.inf, tick), core.constant
             return Minimum(values, total, total)
-        chosen, total = local_search(core.sizes, core.tables, entries, core.located(incumbent.values), tick)
+        starts = [core.located(incumbent.values), *[{}] * afresh]
+        found = [local_search(core.sizes, core.tables, entries, each, tick) for each in starts]
+        chosen, total = min(found, key=operator.itemgetter(1))
         if total < incumbent.total:
             incumbent = Minimum(core.restored(chosen), total, incumbent.bound)
         if last:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from shtypes.solver.bounds import Minimum, Values, total_of
+from shtypes.solver.bounds import Values, total_of
 from shtypes.solver.elimination import QUICK_ENTRIES, minimize_within
 from shtypes.solver.minimize import minimize
 from shtypes.solver.rows import Domains
@@ -44,10 +44,5 @@ def _along(
     others = {i: np.delete(rows, axis, 1) for i, rows in domains.items()}
     some: dict[int, Any] = {i: np.flatnonzero((rows == rows[start[i]]).all(1)) for i, rows in others.items()}
     at = {i: int(np.flatnonzero(rows == start[i])[0]) for i, rows in some.items()}
-
-    def solve(sizes: Mapping[int, int], tables: Tables) -> Minimum:
-        quick = functools.partial(minimize, sizes, tables, tick=tick, quick=QUICK_ENTRIES // _ALONE)
-        near = quick(start=at)
-        return near if near.exact else min(near, quick(), key=lambda each: each.total)
-
+    solve = functools.partial(minimize, start=at, tick=tick, quick=QUICK_ENTRIES // _ALONE, afresh=True)
     return minimize_within({i: len(rows) for i, rows in domains.items()}, tables, some, solve)
