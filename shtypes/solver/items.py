@@ -93,7 +93,7 @@ class Op:
 
 
 #: As how many steps a `while_loop` counts: as one, a little more than what is done once before it.
-_STEPS_OF_WHILE: Final = 1 + 1e-6
+STEPS_OF_WHILE: Final = 1 + 1e-6
 
 
 @dataclass(eq=False)
@@ -139,7 +139,7 @@ class Loop:
     @property
     def steps(self) -> float:
         """The number of its steps, as they are counted."""
-        return self.scan.length if self.predicate is None else _STEPS_OF_WHILE
+        return self.scan.length if self.predicate is None else STEPS_OF_WHILE
 
     @property
     def returned(self) -> list[Operand]:

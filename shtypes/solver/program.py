@@ -45,6 +45,7 @@ from shtypes.evaluation.value_info import of_some
 from shtypes.lifting.ways.choice import ways_of
 from shtypes.lifting.ways.grouping import grouped
 from shtypes.solver.items import (
+    STEPS_OF_WHILE,
     Branch,
     Branches,
     Checkpoint,
@@ -182,9 +183,7 @@ class Program:
             elif name == "remat2":
                 inner, sub = self._body(eqn.params["jaxpr"], operands)
                 outside, self._saves_all = self._saves_all, self._saves_all or saves_reshards(eqn)
-                with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
-                    body = self._block(inner, sub, path, times, checkpointed or not self._saves_all)
-                outputs = [_read(sub, w) for w in inner.outvars]
+                body, outputs = self._nested(inner, sub, path, times, checkpointed or not self._saves_all)
                 env.update(zip(eqn.outvars, outputs, strict=True))
                 items.append(
                     Checkpoint(next(self._ids), self._from_call(eqn), operands, body, outputs, self._saves_all)
@@ -203,6 +202,14 @@ class Program:
             else:
                 items.append(self._op(eqn, operands, env, path, times, checkpointed))
         return items
+
+    def _nested(
+        self, jaxpr: Any, env: dict[Any, Any], path: Path, times: float, checkpointed: bool
+    ) -> tuple[list[Item], list[Operand]]:
+        """The items of a body that is not inlined, and what it returns."""
+        with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
+            items = self._block(jaxpr, env, path, times, checkpointed)
+        return items, [_read(env, v) for v in jaxpr.outvars]
 
     def _line(self, eqn: Any) -> SourceLine:
         return line_of(self._from_call(eqn))
@@ -270,9 +277,7 @@ class Program:
         if not within and any(v.differentiated for v in inputs[: scan.carry]):
             adds = len(self.scans) in self.checkpoint
             self.scans[id(eqn)] = self._line(eqn)
-        with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
-            items = self._block(inner, sub, path, times * scan.length, checkpointed or adds)
-        outputs = [_read(sub, v) for v in inner.outvars]
+        items, outputs = self._nested(inner, sub, path, times * scan.length, checkpointed or adds)
         if adds:
             items = [Checkpoint(next(self._ids), None, [], items, outputs)]
         results = [self._value(v.aval, "scan") for v in eqn.outvars]
@@ -307,14 +312,11 @@ class Program:
         number, eqn = next(self._ids), self._from_call(eqn)
         made = Loop(number, eqn, scan, operands, [], inputs, [], results, times, line_of(eqn), checkpointed)
         env.update(zip(eqn.outvars, results, strict=True))
-        for body, each in zip((loop.cond, loop.body), consts, strict=True):
-            inner, sub = self._body(body, [*each, *inputs])
-            with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
-                made.items += self._block(inner, sub, path, times * made.steps, checkpointed)
-            outputs = [_read(sub, v) for v in inner.outvars]
-            if body is loop.cond:
-                (made.predicate,), made.tests = outputs, len(made.items)
-        made.outputs = outputs
+        test, body = (self._body(each, [*of, *inputs]) for each, of in zip((loop.cond, loop.body), consts, strict=True))
+        made.items, (made.predicate,) = self._nested(*test, path, times * STEPS_OF_WHILE, checkpointed)
+        made.tests = len(made.items)
+        items, made.outputs = self._nested(*body, path, times * STEPS_OF_WHILE, checkpointed)
+        made.items += items
         return made
 
     def _branches(
@@ -330,9 +332,7 @@ class Program:
         branches = []
         for body in cond.branches:
             inner, sub = self._body(body, operands[1:])
-            with attribute_set(self, "_scopes", NameStack()), attribute_set(self, "_across", {}):
-                items = self._block(inner, sub, path, times, checkpointed)
-            branches.append(Branch(items, [_read(sub, v) for v in inner.outvars]))
+            branches.append(Branch(*self._nested(inner, sub, path, times, checkpointed)))
         results = [self._value(v.aval, "cond") for v in eqn.outvars]
         number, eqn = next(self._ids), self._from_call(eqn)
         made = Branches(number, eqn, operands[:1], branches, results, times, line_of(eqn), checkpointed)
