@@ -105,6 +105,13 @@ def structural_similarity(x: Any, y: Any) -> Any:
     return jnp.mean((2 * a * b + 0.01) * (2 * alike + 0.03) / ((a**2 + b**2 + 0.01) * (varies + 0.03)))
 
 
+def edges(x: Any) -> Any:
+    """The mean strength of the edges of an image, by Sobel's kernels."""
+    k = jnp.array([[1.0, 0, -1], [2, 0, -2], [1, 0, -1]])
+    across, along = (jax.scipy.signal.convolve2d(x, each, mode="valid") for each in (k, k.T))
+    return jnp.mean(jnp.sqrt(across**2 + along**2 + 1e-3))
+
+
 def conv_of_edges(x: Any, k: Any) -> Any:
     """A convolution of an image whose ends are repeated."""
     return conv(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge"), k, padding="VALID")
@@ -240,6 +247,7 @@ def _cases() -> Iterator[Case]:
     yield Case("loss of a valid conv", loss_of_valid_conv, (rows, kernel))
     yield Case("loss of a valid conv: gradients", gradient(loss_of_valid_conv, 0, 1), (rows, kernel))
     yield Case("structural similarity: gradients", gradient(structural_similarity, 0, 1), (rows, rows))
+    yield Case("edges of an image: gradient", jax.grad(edges), ("[512@x,512]",))
     yield Case("causal conv with a state", conv_and_state, (seq, "[4,3,16]", four))
     yield Case("causal conv by a crop", conv_and_crop, (seq, four))
     yield Case("causal conv by a crop: gradients", gradient(conv_and_crop, 0, 1), (seq, four))
@@ -260,6 +268,8 @@ def _cases() -> Iterator[Case]:
     yield Case("mean pool 3x3", mean_pool, (rows,))
     yield Case("max pool 3x3: gradient", gradient(functools.partial(pool, kind="max")), (rows,))
     yield Case("max pool 3x3, stride 2: gradient", gradient(functools.partial(pool, kind="max", stride=2)), (rows,))
+    of_both = gradient(functools.partial(pool, kind="max", stride=2))
+    yield Case("max pool 3x3, stride 2, both dims: gradient", of_both, (both,), PLANE, ("x", "y"))
     yield Case("mean pool 3x3: gradient", gradient(mean_pool), (rows,))
     line, halves, beside = "[16,16384@x]", "[16,16384@(x,y)]", "[16@y,16384@x]"
     for kind in ("sum", "prod", "max", "min", "logsumexp"):

@@ -34,12 +34,12 @@ def key_of(jaxpr: Any, consts: Sequence[Any], static: Callable[[Any], Any]) -> K
     return Key(form, tuple(walk.values))
 
 
-def key_of_equation(eqn: Any) -> Key:
-    """The key of an equation, independent of its source."""
+def key_of_equation(eqn: Any, operands: Sequence[Any] = ()) -> Key:
+    """The key of an equation, independent of its source, and of those of its ``operands`` that are not traced."""
     plain = eqn.replace(source_info=source_info_util.new_source_info())
     variables = tuple(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
     program = SimpleNamespace(constvars=(), invars=variables, eqns=[plain], outvars=eqn.outvars)
-    return key_of(program, (), Static)
+    return key_of(program, [None if isinstance(x, jax.core.Tracer) else x for x in operands], Static)
 
 
 class _Walk:

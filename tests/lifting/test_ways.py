@@ -415,6 +415,27 @@ def test_what_two_ops_need_of_one_value_is_sent_once() -> None:
     assert sh.ledger(across(pools), sh.abstract_array("f32[2,32@x,4,3]")).total == (4 * ROW, 4)
 
 
+@pytest.mark.mesh({"x": 4, "y": 2})
+def test_tables_that_differ_by_device_are_one_constant_in_a_trace() -> None:
+    """The pool along one dim needs its padding along the other; its gradient reads both borders again, not anew."""
+    pools = jax.grad(lambda x: jnp.sum(jnp.sin(pool(x, lax.max, -jnp.inf, 2))))
+    sent = sh.ledger(across(pools), sh.abstract_array("f32[2,64@x,32@y,8]"))
+    assert [entry.bytes for entry in sent] == [1024, 1088, 1088, 1024]
+
+
+@pytest.mark.mesh({"x": 8})
+def test_equal_reshapes_of_one_value_are_sent_once() -> None:
+    """Each convolution adds dims to the image of its own."""
+
+    def edges(x: Any) -> Any:
+        k = jnp.array([[1.0, 0, -1], [2, 0, -2], [1, 0, -1]])
+        across, along = (jax.scipy.signal.convolve2d(x, each, mode="valid") for each in (k, k.T))
+        return jnp.mean(jnp.sqrt(across**2 + along**2 + 1e-3))
+
+    sent = sh.ledger(across(edges), sh.abstract_array("f32[64@x,16]"))
+    assert [(entry.kind, entry.bytes) for entry in sent] == [("permute", 64)] * 2
+
+
 @pytest.mark.nightly
 @pytest.mark.mesh({"x": 8})
 def test_a_matrix_that_is_wanted_complete_is_gathered_before_it_is_made_symmetric() -> None:

@@ -139,7 +139,8 @@ def _bound_again(program: Any, operands: Sequence[Any]) -> list[Any]:
             return [once(lambda: checked(operation, *xs), *xs, key=key)]
         if isinstance(operation, Operation):
             return once(lambda: operation.bind(*xs), *xs, key=operation)  # type: ignore[no-any-return]
-        return bind_eqn(eqn, xs)
+        traced = [x for x in xs if isinstance(x, jax.core.Tracer)]
+        return once(lambda: bind_eqn(eqn, xs), *traced, key=key_of_equation(eqn, xs))  # type: ignore[no-any-return]
 
     return results_of(jaxpr_of(program), captured(program), list(filter(is_typed, operands)), step)
 

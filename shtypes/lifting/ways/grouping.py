@@ -27,6 +27,7 @@ from shtypes.lifting.ways.cuts import Sizes
 from shtypes.lifting.ways.extremes import extremes
 from shtypes.lifting.ways.moving import (
     GROUPED,
+    MOVES,
     RESHAPES,
     carried_dims,
     kind_in_group,
@@ -35,7 +36,7 @@ from shtypes.lifting.ways.moving import (
     without_empty_parts,
 )
 from shtypes.lifting.ways.paddings import with_paddings
-from shtypes.lifting.ways.programs import opened, uses_of
+from shtypes.lifting.ways.programs import opened, uses_of, without_equal
 from shtypes.lifting.ways.scatters import with_sorted_places
 from shtypes.lifting.ways.selection import selections
 from shtypes.lifting.ways.windows import CONV, result_dims, window_dims
@@ -53,6 +54,7 @@ def grouped(jaxpr: Any, sharded: frozenset[int] | None = frozenset(), windowed: 
         return jaxpr
     sizes = Sizes(sharded, sharded if windowed is None else windowed)
     jaxpr = before_slices(with_paddings(without_empty_parts(jaxpr)), sizes)
+    jaxpr = without_equal(jaxpr, (*RESHAPES, *MOVES, "transpose"))
     jaxpr = _with_moves_of_their_own(with_sorted_places(jaxpr))
     selecting = [*selections(jaxpr), *extremes(jaxpr)]
     groups, odd = _groups(jaxpr, {i for g in selecting for i in g})

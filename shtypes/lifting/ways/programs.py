@@ -13,6 +13,7 @@ from shtypes._compat.eqn_frames import is_of_a_library
 from shtypes._compat.in_force import set_at
 from shtypes._compat.jaxprs import captured, dependent_vars, is_literal, jaxpr_of, variable, variables, with_equations
 from shtypes._compat.plain_programs import alone, trace_plain
+from shtypes._compat.program_keys import key_of_equation
 from shtypes.lifting.ways.choice import CALLS
 
 
@@ -70,6 +71,28 @@ class Uses:
 def uses_of(jaxpr: Any) -> Uses:
     """The equations of a program that make and read its variables."""
     return Uses(jaxpr)
+
+
+def without_equal(jaxpr: Any, names: Collection[str]) -> Any:
+    """The program with equations of some primitives once that are equal and have equal operands."""
+    first: dict[Any, list[Any]] = collections.defaultdict(list)
+    same: dict[Any, Any] = {}  # by variable, that of an equal equation before
+    results, eqns = set(variables(jaxpr.outvars)), list[Any]()
+
+    def is_equal(eqn: Any, other: Any) -> bool:
+        return set_at(eqn) == set_at(other) and key_of_equation(eqn) == key_of_equation(other)
+
+    for eqn in jaxpr.eqns:
+        if not same.keys().isdisjoint(variables(eqn.invars)):
+            eqn = eqn.replace(invars=[v if is_literal(v) else same.get(v, v) for v in eqn.invars])
+        if eqn.primitive.name in names and results.isdisjoint(eqn.outvars):
+            alike = first[eqn.primitive.name, *variables(eqn.invars)]
+            if (before := next((e for e in alike if is_equal(e, eqn)), None)) is not None:
+                same.update(zip(eqn.outvars, before.outvars, strict=True))
+                continue
+            alike.append(eqn)
+        eqns.append(eqn)
+    return with_equations(jaxpr, eqns, jaxpr.outvars) if same else jaxpr
 
 
 def is_one_of(groups: Callable[[Any], Iterator[list[int]]]) -> Callable[[Any], bool]:
