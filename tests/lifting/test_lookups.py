@@ -198,3 +198,26 @@ def test_what_a_loop_looks_up_is_gathered_once_where_that_sends_less_forward_and
         sh.implicit_comm(sh.lift(lambda x: jax.lax.map(lambda i: jnp.sin(x[i]), np.arange(64)))),
     )
     assert [(e.kind, e.bytes) for e in sh.ledger(each, x)] == [("all-gather", 7 * 8 * 3 * 4)]
+
+
+@pytest.mark.mesh({"x": 8})
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_one_index_of_few_bits_on_each_device_has_its_gradient_and_its_update(dtype: Any) -> None:
+    """XLA loses the update of a scatter by one index that has fewer bits than the size of the dim."""
+    places = np.array([0, 1, 127, 5, 5, 6, 7, 8], dtype)
+    x, ids, ones = sh.array(np.zeros(300, "f"), "[300]"), sh.array(places, "[8@x]"), sh.array(np.ones(8, "f"), "[8@x]")
+    expected = np.bincount(places, minlength=300)
+    slope = sh.grad(lambda x: sh.sum(sh.lift(functools.partial(jnp.take, mode="clip"))(x, ids)))
+    numbers = jax.lax.ScatterDimensionNumbers((), (0,), (0,))
+    added = sh.lift(lambda x, ids, y: jax.lax.scatter_add(x, ids[:, None], y, numbers))
+    for y in (sh.jit(slope)(x), sh.jit(lambda x: sh.implicit_comm(added)(x, ids, ones))(x)):
+        assert_close(denoted(y), expected)
+
+
+@pytest.mark.mesh({"x": 8})
+def test_a_place_of_a_sort_beyond_all_signed_numbers_is_the_last() -> None:
+    x = np.random.default_rng(0).permutation(4096).astype(np.float32)
+    place = sh.implicit_comm(sh.lift(lambda x, at: jax.lax.dynamic_slice(jnp.sort(x), [at], [1])))
+    for at, right in ((2**31, 4095), (3, 3), (2**32 - 1, 4095)):
+        y = place(sh.array(x, "[4096@x]"), sh.array(np.uint32(at), "[]"))
+        assert_close(denoted(y), np.array([right], np.float32))

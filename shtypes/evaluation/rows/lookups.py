@@ -113,7 +113,7 @@ def _gather(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 def _local_windows(
     call: Call, types: Types, results: Types, numbers: DimensionNumbers, batch: dict[int, int]
 ) -> ShardFn:
-    """The gather on a shard: the primitive, unless a sharded dim is indexed or a pending sum is filled."""
+    """The gather on a shard: the primitive, unless a sharded dim is indexed, a sum is filled or indices are narrow."""
     (t, ids), p = types, call.params
     sizes = ints(p["slice_sizes"])
     local_sizes = tuple(n if size == m else size for size, m, n in zip(sizes, t.shape, t.local_shape, strict=True))
@@ -122,7 +122,7 @@ def _local_windows(
     runs_together = {j: k for j, k in batch.items() if t.dims[numbers.indexed[j]].axes or ids.dims[k].axes}
     components = _components(t, numbers, sizes)
     looked_up = [c for c in components if c.axes and c.place not in runs_together]
-    if not (looked_up or runs_together or fill_axes):
+    if not (looked_up or runs_together or fill_axes or _are_narrow(ids)):
         return call.bound(slice_sizes=local_sizes)
     lookup = _with_batch_dims(numbers, runs_together)
     remaining = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
@@ -136,6 +136,14 @@ def _local_windows(
     return LocalWindows(
         fn, tuple(c for c in components if c.place in remaining), remaining, p["mode"] is not _DROP, fill, fill_axes
     )
+
+
+def _are_narrow(ids: ShType) -> bool:
+    """Whether indices have fewer than 32 bits, in which XLA loses updates if a device has one (jaxlib 0.10).
+
+    It compares the index with the last one as a number of these bits, in scatters, as gradients of gathers are.
+    """
+    return bool(ids.dtype.itemsize < 4)
 
 
 def _fills_sum(fill: Any) -> bool:
@@ -191,7 +199,7 @@ def _scatter(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 def _local_updates(
     call: Call, types: Types, numbers: DimensionNumbers, batch: dict[int, int], sizes: Sequence[int]
 ) -> ShardFn:
-    """The scatter on a shard: the primitive, unless a sharded dim is indexed."""
+    """The scatter on a shard: the primitive, unless a sharded dim is indexed or indices are narrow."""
     (t, ids, update), p = types, call.params
     rows = [d for d in range(update.ndim) if d not in numbers.window]
     runs_together = {
@@ -202,7 +210,7 @@ def _local_updates(
     components = _components(t, numbers, sizes)
     looked_up = [c for c in components if c.axes and c.place not in runs_together]
     unique = p["unique_indices"] or _is_single(call.eqn)
-    if not looked_up and not runs_together:
+    if not (looked_up or runs_together or _are_narrow(ids)):
         return call.bound(unique_indices=unique)
     remaining = tuple(j for j in range(len(numbers.indexed)) if j not in runs_together)
     fn = call.bound(

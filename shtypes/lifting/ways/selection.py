@@ -18,6 +18,7 @@ from shtypes._compat.jaxprs import captured, is_literal, jaxpr_of, literal_value
 from shtypes._compat.plain_programs import Search
 from shtypes.dispatch.apply import is_typed
 from shtypes.evaluation.interpreter import evaluate
+from shtypes.evaluation.local_rows import clamped
 from shtypes.evaluation.rows.elementwise import acts_per_element
 from shtypes.lifting.ways.choice import CALLS, innermost, way
 from shtypes.lifting.ways.moving import GROUPED
@@ -158,7 +159,8 @@ def _is_replicated(places: Any) -> bool:
 
 @of_device("places")
 def _in_a_row(places: Sequence[Any], size: int) -> Any:
-    return jnp.clip(jnp.concatenate([jnp.ravel(p).astype(np.int32) for p in places]), 0, size - 1)
+    within = (clamped(jnp.asarray(p), size - 1) for p in places)
+    return jnp.concatenate([jnp.ravel(p).astype(np.int32) for p in within])
 
 
 def _read_again(rows: Any, eqn: Any) -> Any:
