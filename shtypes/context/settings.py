@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     #: relative.
     start: int = 0
     model: object = None  # the hashable cost model for planning reshards; None to minimize bytes
+    rows: int = 0  # how many rows of primitives were registered
 
 
 Enter = Callable[[Settings], contextlib.AbstractContextManager[object]]
@@ -129,6 +130,18 @@ def set_base(value: Settings) -> None:
     _Thread.value = value
     if _set_jax_base is not None:
         _set_jax_base(value)
+
+
+def count_rows() -> None:
+    """Counts one more row, in the open scopes of this thread too: programs that were typed before are typed again."""
+    entered, rows = current.entered, outermost().rows + 1
+    set_base(outermost()._replace(rows=rows))
+    for each in reversed(entered):
+        each.leave()
+    for each in entered:
+        each.value, each.jax = each.value._replace(rows=rows), None
+        each.follow()
+    current.follow()
 
 
 @contextlib.contextmanager

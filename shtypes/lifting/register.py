@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 import jax
 
+from shtypes.context.settings import count_rows
 from shtypes.context.signature_errors import check_function, kind_of
 from shtypes.context.user_line import public
 from shtypes.dispatch.apply import is_array, is_number
@@ -68,6 +69,7 @@ def register(primitive: Any) -> Callable[[R], R]:
         for table in (BODIES, CHOICES, WAYS):  # the entries of the row that is replaced
             table.pop(name, None)
         ROWS[name] = functools.partial(_registered, fn)
+        count_rows()
         return fn
 
     return add

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 import shtypes as sh
+from shtypes.context.settings import count_rows
 from shtypes.evaluation.table import CHOICES, ROWS, WAYS
 from tests.random_checks import denoted
 from tests.tolerance import assert_close
@@ -38,6 +40,7 @@ def _on_a_mesh() -> Any:
     for table, before in zip(tables, known, strict=True):
         table.clear()
         table.update(before)
+    count_rows()
 
 
 def test_a_primitive_without_a_row_is_evaluated_through_what_it_runs_and_keeps_its_derivative() -> None:
@@ -128,6 +131,25 @@ def test_a_registered_row_is_used_and_gets_the_parameters() -> None:
 
     x = sh.array(X, "f32[8@dp, 16@tp]")
     assert_close(denoted(sh.jit(sh.lift(lambda x: scale.bind(x, by=3.0)))(x)), 3 * X, 100)
+
+
+@pytest.mark.parametrize("communicates", [False, True])
+def test_programs_that_were_typed_before_use_a_row_that_is_registered_later(communicates: bool) -> None:
+    scale = Primitive("test_scale_again")
+    scale.def_abstract_eval(lambda x: x)
+    once = sh.lift(lambda x: jnp.flip(scale.bind(x), 1))
+    loops = sh.lift(lambda x: jax.lax.scan(lambda c, _: (scale.bind(c), None), x, None, length=1)[0])
+    with sh.implicit_comm() if communicates else contextlib.nullcontext():
+        x, compiled = sh.array(X, "f32[8@dp, 16@tp]" if communicates else "f32[8@dp, 16]"), sh.jit(once)
+        for by in (2, 3):
+            sh.lift.register(scale)(lambda x, by=by: x * by)
+            assert_close(denoted((compiled if communicates else once)(x)), by * X[:, ::-1])
+        if communicates:
+            sh.lift.register("rev")(lambda x, *, dimensions: x)
+            assert_close(denoted(compiled(x)), by * X)
+    assert_close(denoted(loops(x)), by * X)
+    sh.lift.register(scale)(lambda x: x * 5)  # outside of the scope
+    assert_close(denoted(loops(x)), 5 * X)
 
 
 @pytest.mark.parametrize(
